@@ -1,0 +1,67 @@
+# `make run` and `make test` do all set-up themselves: they need python3 (3.11 or newer) with venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+FAST := not slow and not real_models
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+STAMPS := $(VENV)/stamps
+INSTALL_INPUTS := pyproject.toml constraints.txt $(wildcard setup.py)
+
+.NOTPARALLEL:
+.PHONY: run test lint format constraints models clean help
+
+help:
+	@echo "make run          recognise a handwritten digit with models/digits.onnx"
+	@echo "make test         the fast tests"
+	@echo "make lint         ruff and mypy"
+	@echo "make format       let ruff reformat and fix what it can"
+	@echo "make models       train the digits model again, write the generated models and their sums"
+	@echo "make constraints  pin the newest versions in constraints.txt"
+	@echo "make clean        remove the environment, caches and generated files"
+
+run: $(STAMPS)/images
+	$(BIN)/kn run models/digits.onnx --input image=models/digit.png --labels models/digits.txt
+
+test: $(STAMPS)/test
+	$(BIN)/python -m pytest -q -m "$(FAST)"
+
+lint: $(STAMPS)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMPS)/dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+models: $(STAMPS)/test
+	$(BIN)/python models/train_digits.py
+	$(BIN)/python models/generate.py --write-sums
+
+constraints:
+	rm -rf $(VENV)-constraints
+	$(PYTHON) -m venv $(VENV)-constraints
+	$(VENV)-constraints/bin/python -m pip install --quiet -e '.[dev]'
+	{ echo '# What the tests and the figures in docs/ ran with. `make constraints` writes this file.'; \
+	  $(VENV)-constraints/bin/python -m pip freeze --exclude-editable | LC_ALL=C sort -f; \
+	} > constraints.txt.new
+	mv constraints.txt.new constraints.txt
+	rm -rf $(VENV)-constraints
+
+clean:
+	rm -rf $(VENV) $(VENV)-constraints build dist *.egg-info models/generated
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "kn-engine needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp for each extra: installs again only when what is installed may have changed.
+$(STAMPS)/%: $(INSTALL_INPUTS) | $(BIN)/python
+	$(PIP) install --quiet -c constraints.txt -e '.[$*]'
+	@mkdir -p $(STAMPS)
+	@touch $@

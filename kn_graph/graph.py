@@ -1,0 +1,413 @@
+"""The graph: append-only nodes in topological order, in single static assignment form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from kn_graph.builder import (
+    ControlBuilder,
+    ElementwiseBuilder,
+    ImageBuilder,
+    IndexBuilder,
+    LayoutBuilder,
+    NnBuilder,
+    QuantizeBuilder,
+    RecurrentBuilder,
+)
+from kn_graph.condition import Condition, Guard
+from kn_graph.dim import Dim, Size, Symbol, SymbolKind, symbol
+from kn_graph.dim_facts import Constraints, SizeError
+from kn_graph.dtype import DType
+from kn_graph.errors import GraphError, KnError, ShapeError
+from kn_graph.op import Content, Op
+from kn_graph.ops.source import Constant, Input, ReadSizes, Sizes
+from kn_graph.types import TensorType, ValueType
+from kn_graph.value import CONTENT_DTYPES, CONTENT_ELEMS, Node, Value
+from kn_graph.variants import VariantSource, variant_for
+
+__all__ = ["Graph"]
+
+TYPICAL_SIZE = 64
+"""What an open condition on a symbolic size is decided for first."""
+
+INT_RANGE = {d: (np.iinfo(d.numpy).min, np.iinfo(d.numpy).max) for d in (DType.INT64, DType.INT32)}
+
+
+class Graph(
+    LayoutBuilder,
+    ElementwiseBuilder,
+    NnBuilder,
+    IndexBuilder,
+    RecurrentBuilder,
+    QuantizeBuilder,
+    ControlBuilder,
+    ImageBuilder,
+):
+    """A program over tensors.
+
+    Nodes are appended and never changed; their order is topological. Equal pure nodes are merged
+    as they are built, so common subexpressions exist once. Building methods such as `add` or
+    `permute` check their operands and return values of this graph.
+
+    Not thread-safe while it is being built; any number of threads may read a sealed graph.
+
+    Attributes:
+        name: what texts call it.
+        parent: the graph around a control-flow body, else None.
+        nodes: all nodes, dead ones too.
+        inputs: the values that the caller gives, in order.
+        outputs: the results, by name, in order.
+        defaults: inputs that may be left out, with the array that is used then.
+        overridable: initializers that a caller may feed; they are constants until somebody does.
+        symbols: the symbolic sizes that inputs bind, by name.
+        constraints: what must hold for sizes, checked when they are known.
+        guards: what was assumed about sizes; where one is broken, `variant` gives another graph.
+        metadata: facts about the model file, as text.
+    """
+
+    def __init__(self, name: str = "", *, parent: Graph | None = None) -> None:
+        self.name = name
+        self.parent = parent
+        self.nodes: list[Node] = []
+        self.inputs: list[Value] = []
+        self.outputs: dict[str, Value] = {}
+        self.defaults: dict[str, np.ndarray[Any, Any]] = {}
+        self.overridable: frozenset[str] = frozenset()
+        self.symbols: dict[str, Dim] = {} if parent is None else parent.symbols
+        self.constraints = Constraints()
+        self.guards: list[Guard] = []
+        self.variant_source: VariantSource | None = None
+        self.metadata: dict[str, str] = {}
+        self._known: dict[tuple[Op, tuple[Value, ...]], Node] = {}
+        self._read: dict[Value, tuple[Dim, ...]] = {}
+        self._origin: str | None = None
+        self._sealed = False
+
+    # ---- building ---------------------------------------------------------------------------
+
+    def input(
+        self,
+        name: str,
+        dtype: DType | str,
+        shape: Sequence[int | str | Dim | None],
+        *,
+        default: np.ndarray[Any, Any] | None = None,
+    ) -> Value:
+        """Declare a tensor that the caller gives.
+
+        Args:
+            name: its name; no two inputs share one.
+            dtype: element type, such as 'float32'.
+            shape: one size an axis: a number, the name of a symbol (equal names are equal sizes),
+                None for a size of its own, or an expression of symbols.
+            default: used when the caller gives nothing.
+        """
+        dtype = DType.parse(dtype) if isinstance(dtype, str) else dtype
+        sizes = tuple(self._declared_size(name, axis, s) for axis, s in enumerate(shape))
+        value = self.input_of_type(name, TensorType(dtype, sizes))
+        if default is not None:
+            self.defaults[name] = default
+        return value
+
+    def _declared_size(self, name: str, axis: int, size: int | str | Dim | None) -> Size:
+        if size is None:
+            return self.symbol(f"{name}_{axis}")
+        return self.symbol(size) if isinstance(size, str) else size
+
+    def input_of_type(self, name: str, type: ValueType) -> Value:
+        """Declare an input of any type, such as a sequence."""
+        if any(v.name == name for v in self.inputs):
+            raise GraphError(f"two inputs are called {name!r}")
+        value = self.push(Input(name, type))
+        value.names = (name,)
+        self.inputs.append(value)
+        return value
+
+    def symbol(self, name: str, *, lo: int = 1) -> Dim:
+        """Return the symbolic size of this name, making it when it is new."""
+        found = self.symbols.get(name)
+        if found is None:
+            found = self.symbols[name] = symbol(name, lo=lo)
+        return found
+
+    def constant(self, array: Any, *, origin: tuple[str, int, int] | None = None) -> Value:
+        """Add an array. It must not be changed afterwards."""
+        array = np.asarray(array)
+        if array.dtype.kind in "US":
+            array = array.astype(object)
+        return self.push(Constant(array, origin))
+
+    def scalar(self, number: Any, dtype: DType) -> Value:
+        """Add a constant of rank 0."""
+        return self.constant(np.asarray(number).astype(dtype.numpy))
+
+    def size_tensor(self, content: Any, dtype: DType = DType.INT64) -> Value:
+        """Add an integer tensor whose elements are sizes: a constant where all are numbers."""
+        content = np.asarray(content, object)
+        values = tuple(content.ravel().tolist())
+        if all(isinstance(v, int) for v in values):
+            return self.constant(content.astype(dtype.numpy))
+        return self.push(Sizes(values, content.shape, dtype))
+
+    def output(self, name: str, value: Value) -> None:
+        """Name a result of the graph."""
+        self._check_open()
+        if name in self.outputs:
+            raise GraphError(f"two outputs are called {name!r}")
+        self._check_owned((value,))
+        self.outputs[name] = value
+
+    def push(self, op: Op, *operands: Value) -> Value:
+        """Apply an operation that has one result, and return that."""
+        (value,) = self.push_all(op, *operands)
+        return value
+
+    def push_all(self, op: Op, *operands: Value) -> tuple[Value, ...]:
+        """Apply an operation and return all its results.
+
+        An equal pure node is used again; an operation that changes nothing returns its operand;
+        small integer results that follow from sizes alone become constants or `Sizes`.
+
+        Raises:
+            ShapeError, DTypeError: the operands do not fit.
+            GraphError: an operand belongs to another graph, or this one is sealed.
+        """
+        self._check_open()
+        self._check_owned(operands)
+        same = op.forward(operands)
+        if same is not None:
+            self._note(same.node)
+            return (same,)
+        key = (op, operands)
+        node = self._known.get(key) if op.pure else None
+        if node is None:
+            types = self._infer(op, operands)
+            content = self._content(op, operands, types)
+            if content is not None and not isinstance(op, Sizes):
+                folded = self._folded(content, types[0])
+                if folded is not None:
+                    return (folded,)
+            node = self._append(op, operands, types)
+            if content is not None:
+                node.results[0]._content = content
+            if op.pure:
+                self._known[key] = node
+        self._note(node)
+        return node.results
+
+    def _infer(self, op: Op, operands: tuple[Value, ...]) -> tuple[ValueType, ...]:
+        try:
+            types = op.infer(self, *[v.type for v in operands])
+        except KnError as error:
+            given = ", ".join(f"{v.name}: {v.type}" for v in operands)
+            error.add_context(f"{op.title}({given})")
+            raise
+        return types if isinstance(types, tuple) else (types,)
+
+    def _append(self, op: Op, operands: tuple[Value, ...], types: tuple[ValueType, ...]) -> Node:
+        node = Node(self, len(self.nodes), op, operands)
+        node.results = tuple(Value(node, i, t) for i, t in enumerate(types))
+        self.nodes.append(node)
+        return node
+
+    def _content(
+        self, op: Op, operands: tuple[Value, ...], types: tuple[ValueType, ...]
+    ) -> Content | None:
+        t = types[0]
+        if len(types) != 1 or not isinstance(t, TensorType) or t.dtype not in CONTENT_DTYPES:
+            return None
+        numel = t.numel
+        if not isinstance(numel, int) or numel > CONTENT_ELEMS or isinstance(op, (Constant, Input)):
+            return None
+        contents = [v.content for v in operands]
+        if any(c is None for c in contents):
+            return None
+        content = op.content(*contents)
+        return None if content is None else np.asarray(content, object)
+
+    def _folded(self, content: Content, t: TensorType) -> Value | None:
+        elements = content.ravel().tolist()
+        if any(isinstance(e, Condition) for e in elements):
+            return None
+        lo, hi = INT_RANGE.get(t.dtype, (0, 1))
+        if any(isinstance(e, int) and not lo <= e <= hi for e in elements):
+            return None  # wraps at run time, as integers do
+        return self.size_tensor(content, t.dtype)
+
+    def _check_open(self) -> None:
+        if self._sealed:
+            raise GraphError(f"graph {self.name!r} is sealed: it can no longer be changed")
+
+    def _check_owned(self, values: Iterable[Value]) -> None:
+        for v in values:
+            if v.node.graph is not self:
+                raise GraphError(
+                    f"value {v.name} belongs to graph {v.graph.name!r}, not to {self.name!r}"
+                )
+
+    def _note(self, node: Node) -> None:
+        origin = self._origin
+        if origin is not None and origin not in node.origins:
+            node.origins = (*node.origins, origin)
+
+    @contextmanager
+    def origin(self, name: str) -> Iterator[None]:
+        """Within the context, every node built or used again stands for the ONNX node `name`."""
+        before, self._origin = self._origin, name
+        try:
+            yield
+        finally:
+            self._origin = before
+
+    def seal(self) -> Graph:
+        """Forbid further changes, and return the graph."""
+        self._sealed = True
+        self._known.clear()
+        return self
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the graph can no longer be changed."""
+        return self._sealed
+
+    # ---- sizes ------------------------------------------------------------------------------
+
+    def require_eq(self, a: Size, b: Size, why: str) -> None:
+        """Record that two sizes are equal; raise ShapeError where they cannot be."""
+        if a is b or (isinstance(a, int) and isinstance(b, int) and a == b):
+            return
+        try:
+            self.constraints.require_eq(a, b, why)
+        except SizeError as error:
+            raise ShapeError(str(error)) from None
+
+    def require_ge(self, a: Size, b: Size, why: str) -> None:
+        """Record that a >= b; raise ShapeError where that is impossible."""
+        if isinstance(a, int) and isinstance(b, int) and a >= b:
+            return
+        try:
+            self.constraints.require_ge(a, b, why)
+        except SizeError as error:
+            raise ShapeError(str(error)) from None
+
+    def data_symbol(self, name: str, *, lo: int = 0, hi: int | None = None) -> Dim:
+        """Return a new size that is bound when a node has run."""
+        return symbol(name, lo=lo, hi=hi, kind=SymbolKind.DATA)
+
+    def read_sizes(self, value: Value, *, name: str = "n", lo: int = 0) -> tuple[Size, ...]:
+        """Return the elements of an integer tensor of rank 0 or 1 as sizes.
+
+        Elements that follow from sizes are returned as such; others become data symbols, bound when
+        the graph runs.
+
+        Raises:
+            ShapeError: the number of elements is only known at run time.
+        """
+        content = value.content
+        if content is not None:
+            return tuple(content.ravel().tolist())
+        if value.rank == 0:
+            value = self.view(value, (1,))
+        (count,) = value.shape
+        if not isinstance(count, int):
+            raise ShapeError(f"{value.name} holds sizes, but how many is only known at run time")
+        if value not in self._read:
+            base = value.names[0] if value.names else f"{name}{value.node.index}"
+            symbols = tuple(
+                self.data_symbol(f"{base}_{i}" if count > 1 else base, lo=lo) for i in range(count)
+            )
+            self.push(ReadSizes(symbols), value)
+            self._read[value] = symbols
+        return self._read[value]
+
+    def decide(self, condition: Condition, why: str, decisions: Mapping[str, bool]) -> bool | None:
+        """Decide a condition on input sizes once for this graph, and record the guard.
+
+        Returns None where the condition depends on sizes that only show at run time.
+        """
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        if not condition.symbols <= root.input_symbols():
+            return None
+        for guard in root.guards:
+            if guard.condition == condition:
+                return guard.decided
+        typical = {s: max(s.lo, TYPICAL_SIZE) for s in condition.symbols}
+        decided = decisions.get(str(condition), condition.holds(typical))
+        root.guards.append(Guard(condition, decided, why))
+        return decided
+
+    def input_symbols(self) -> frozenset[Symbol]:
+        """Return the symbols that inputs bind."""
+        found = (d.as_symbol for d in self.symbols.values())
+        return frozenset(s for s in found if s is not None)
+
+    # ---- looking ----------------------------------------------------------------------------
+
+    def find(self, name: str) -> Value:
+        """Return the value that holds the ONNX tensor `name`, or that is `%number`.
+
+        Raises:
+            GraphError: there is none; the text lists names that are close.
+        """
+        by_name = {n: v for node in self.nodes for v in node.results for n in v.names}
+        by_name |= self.outputs
+        if name in by_name:
+            return by_name[name]
+        index, _, result = name.removeprefix("%").partition(".")
+        if name.startswith("%") and index.isdigit() and int(index) < len(self.nodes):
+            return self.nodes[int(index)].results[int(result or 0)]
+        from difflib import get_close_matches
+
+        close = ", ".join(get_close_matches(name, by_name, n=3)) or "none close"
+        raise GraphError(f"graph {self.name!r} has no value {name!r} (similar names: {close})")
+
+    def variant(self, env: Mapping[Symbol, int]) -> Graph:
+        """Return the graph that is valid for these sizes: this one, or one built for them."""
+        return variant_for(self, env)
+
+    def specialize(self, dims: Mapping[str, int]) -> Graph:
+        """Return a copy with symbols replaced by numbers, folded again."""
+        from kn_graph.transform import specialize
+
+        return specialize(self, dims)
+
+    def extract(self, inputs: Sequence[str | Value], outputs: Sequence[str | Value]) -> Graph:
+        """Return the part of the graph between some values and others, as a graph of its own."""
+        from kn_graph.transform import extract
+
+        return extract(self, inputs, outputs)
+
+    def inline(self, other: Graph, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        """Copy another graph into this one, values in place of its inputs; return its outputs."""
+        from kn_graph.transform import inline
+
+        return inline(self, other, inputs)
+
+    def verify(self) -> None:
+        """Check every invariant of the graph and of the bodies in it.
+
+        Raises:
+            VerifyError: one is broken, which is a bug of whoever built the graph.
+        """
+        from kn_graph.verify import verify
+
+        verify(self)
+
+    def __str__(self) -> str:
+        """Return the whole graph as text, one node a line."""
+        from kn_graph.text import graph_text
+
+        return graph_text(self)
+
+    def __repr__(self) -> str:
+        """Return name and counts."""
+        return (
+            f"<Graph {self.name!r}: {len(self.nodes)} nodes, "
+            f"{len(self.inputs)} inputs, {len(self.outputs)} outputs>"
+        )

@@ -1,0 +1,87 @@
+"""Which nodes a result needs, and when values are read for the last time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kn_graph.dim import Symbol, SymbolKind, symbols_of
+from kn_graph.graph import Graph
+from kn_graph.op import op_symbols
+from kn_graph.ops.source import ReadSizes
+from kn_graph.types import tensor_types_of
+from kn_graph.value import Node, Value
+
+__all__ = ["bodies_of", "last_uses", "live_nodes", "size_sources"]
+
+
+def bodies_of(node: Node) -> list[Graph]:
+    """Return the control-flow bodies of a node, in the order of its attributes."""
+    return [x for x in vars(node.op).values() if isinstance(x, Graph)]
+
+
+def size_sources(graph: Graph) -> dict[Symbol, Node]:
+    """Return the node that binds each data symbol."""
+    found: dict[Symbol, Node] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, ReadSizes):
+            dims = list(node.op.symbols)
+        else:
+            types = [t for v in node.results for t in tensor_types_of(v.type)]
+            dims = [s for t in types for s in t.shape if not isinstance(s, int)]
+        for dim in dims:
+            symbol = dim.as_symbol
+            if symbol is not None and symbol.kind is SymbolKind.DATA:
+                found.setdefault(symbol, node)
+    return found
+
+
+def live_nodes(graph: Graph, values: Iterable[Value]) -> list[Node]:
+    """Return the nodes needed for some values, in order; inputs always are.
+
+    A node that mentions a data symbol needs the node that binds it, too.
+    """
+    sources = size_sources(graph)
+    live = {v.node.index for v in graph.inputs}
+    stack = [v.node for v in values]
+    while stack:
+        node = stack.pop()
+        if node.index in live:
+            continue
+        live.add(node.index)
+        stack.extend(v.node for v in node.operands)
+        if sources:
+            stack.extend(
+                source
+                for s in _mentioned(node)
+                if (source := sources.get(s)) is not None and source is not node
+            )
+    return [n for n in graph.nodes if n.index in live]
+
+
+def _mentioned(node: Node) -> set[Symbol]:
+    """Symbols in a node's attributes, result types and bodies."""
+    found = set(op_symbols(node.op))
+    for v in node.results:
+        for t in tensor_types_of(v.type):
+            for s in t.shape:
+                found |= symbols_of(s)
+    for body in bodies_of(node):
+        for inner in body.nodes:
+            found |= _mentioned(inner)
+    return found
+
+
+def last_uses(nodes: Sequence[Node], outputs: Iterable[Value]) -> dict[Node, list[Value]]:
+    """Return the values to free after each node: read there for the last time, or never read."""
+    last: dict[Value, Node] = {}
+    for node in nodes:
+        for v in node.results:
+            last[v] = node
+        for v in node.operands:
+            last[v] = node
+    kept = set(outputs)
+    frees: dict[Node, list[Value]] = {}
+    for v, node in last.items():
+        if v not in kept:
+            frees.setdefault(node, []).append(v)
+    return frees

@@ -1,0 +1,83 @@
+"""ONNX files: loading them into graphs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, BinaryIO, Literal
+
+from kn_graph.graph import Graph
+from kn_graph.variants import Assumptions
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["load_graph", "load_graph_from_onnx_bytes", "load_graph_from_onnx_path"]
+
+Shapes = Mapping[str, Sequence["int | str | None"]]
+ExternalData = bool | Literal["dummy"]
+
+
+def load_graph_from_onnx_path(
+    path: str | os.PathLike[str],
+    *,
+    input_shapes: Shapes | None = None,
+    dims: Mapping[str, int] | None = None,
+    external_data: ExternalData = True,
+) -> Graph:
+    """Load an ONNX file. Weights stay in the file and are memory-mapped.
+
+    Args:
+        path: the file.
+        input_shapes: shapes of inputs, by name, instead of those declared: numbers, names of
+            symbols, or None for a size of its own.
+        dims: numbers for symbolic sizes, by name.
+        external_data: read weights stored beside the file (True), refuse them (False), or invent
+            seeded ones of the right size without reading ("dummy": to draw and plan without them).
+
+    Returns:
+        A sealed graph. Its inputs and outputs have the names of the file.
+
+    Raises:
+        MalformedModelError: the file is broken or not ONNX.
+        UnsupportedModelError: it needs operators that are not supported; lists all of them.
+        ExternalDataError: weights beside the file are missing or leave its folder.
+    """
+    return load_graph(path, input_shapes=input_shapes, dims=dims, external_data=external_data)
+
+
+def load_graph_from_onnx_bytes(
+    data: bytes | bytearray | memoryview,
+    *,
+    input_shapes: Shapes | None = None,
+    dims: Mapping[str, int] | None = None,
+    external_data: ExternalData = True,
+) -> Graph:
+    """Load an ONNX model held in memory; see `load_graph_from_onnx_path`."""
+    return load_graph(data, input_shapes=input_shapes, dims=dims, external_data=external_data)
+
+
+def load_graph(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | onnx.ModelProto,
+    *,
+    input_shapes: Shapes | None = None,
+    dims: Mapping[str, int] | None = None,
+    external_data: ExternalData = True,
+) -> Graph:
+    """Load a model from a path, bytes, a binary file object or a ModelProto.
+
+    See `load_graph_from_onnx_path`.
+    """
+    from kn_graph.onnx.file import read_model
+    from kn_graph.onnx.loader import Loader, LoadOptions
+
+    file = read_model(source)
+    options = LoadOptions(dict(input_shapes or {}), dict(dims or {}), external_data)
+
+    def build(assumed: Assumptions) -> Graph:
+        graph = Loader(file, replace(options, assumed=assumed)).load()
+        graph.variant_source = build
+        return graph.seal()
+
+    return build(Assumptions())

@@ -1,0 +1,3 @@
+"""Converters of attention operators."""
+
+__all__: list[str] = []

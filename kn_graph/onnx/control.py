@@ -1,0 +1,3 @@
+"""Converters of control operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of conv operators."""
+
+__all__: list[str] = []

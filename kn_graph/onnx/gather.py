@@ -1,0 +1,3 @@
+"""Converters of gather operators."""
+
+__all__: list[str] = []

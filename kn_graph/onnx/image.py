@@ -1,0 +1,3 @@
+"""Converters of image operators."""
+
+__all__: list[str] = []

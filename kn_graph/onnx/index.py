@@ -1,0 +1,3 @@
+"""Converters of index operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,382 @@
+"""From an ONNX model to a graph: scopes, nodes, bodies and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from kn_graph.condition import Condition
+from kn_graph.dim import Size, parse_size
+from kn_graph.dtype import DType
+from kn_graph.errors import InternalError, KnError, MalformedModelError, SymbolError
+from kn_graph.graph import Graph
+from kn_graph.onnx.attributes import attribute_kind, node_name, plain_attribute
+from kn_graph.onnx.context import NodeContext
+from kn_graph.onnx.file import ModelFile
+from kn_graph.onnx.functions import Functions
+from kn_graph.onnx.proto_types import value_type
+from kn_graph.onnx.registry import find_converter, normal_domain
+from kn_graph.onnx.survey import check_supported
+from kn_graph.onnx.tensor import TensorReader
+from kn_graph.types import TensorType, ValueType
+from kn_graph.value import Value
+from kn_graph.variants import Assumptions
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["LoadOptions", "Loader", "Scope"]
+
+DYNAMIC_LENGTHS = ("past", "cache")
+"""Symbols with one of these in their name may be 0 without a variant of its own."""
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How a model is loaded; see `load_graph_from_onnx_path`."""
+
+    input_shapes: Mapping[str, Sequence[int | str | None]] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    external_data: bool | Literal["dummy"] = True
+    assumed: Assumptions = field(default_factory=Assumptions)
+
+
+class Scope:
+    """The names that nodes of one ONNX graph (or function) can read.
+
+    Attributes:
+        graph: where its nodes are built.
+        captures: values of the graph around, by the inputs of this one that stand for them.
+        bindings: attributes that a function's caller gave.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        graph: Graph,
+        opsets: Mapping[str, int],
+        outer: Scope | None = None,
+        prefix: str = "",
+    ) -> None:
+        self.loader, self.graph, self.opsets, self.outer = loader, graph, opsets, outer
+        self.prefix = prefix
+        self.values: dict[str, Value] = {}
+        self.initializers: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
+        self.captures: dict[Value, Value] = {}
+        self.bindings: Mapping[str, onnx.AttributeProto] = {}
+
+    def define(self, name: str, value: Value, where: str) -> None:
+        """Name a value; ONNX names are defined once."""
+        if name in self.values:
+            raise MalformedModelError(f"{where}: tensor {name!r} is defined twice")
+        self.values[name] = value
+        if name not in value.names:
+            value.names = (*value.names, name)
+
+    def lookup(self, name: str, where: str) -> Value:
+        """Return the value of a name: defined here, an initializer, or captured from around.
+
+        Raises:
+            MalformedModelError: nobody defines it before.
+        """
+        found = self.find(name)
+        if found is None:
+            raise MalformedModelError(
+                f"{where}: reads tensor {name!r}, which nothing before it defines"
+            )
+        return found
+
+    def find(self, name: str) -> Value | None:
+        """Return the value of a name, or None."""
+        scopes: list[Scope] = []
+        scope: Scope | None = self
+        while scope is not None and name not in scope.values and name not in scope.initializers:
+            scopes.append(scope)
+            scope = scope.outer
+        if scope is None:
+            return None
+        value = scope.values.get(name)
+        if value is None:
+            value = scope.load_initializer(name)
+        for inner in reversed(scopes):
+            value = inner.capture(name, value)
+        return value
+
+    def load_initializer(self, name: str) -> Value:
+        """Make a constant of an initializer when it is first read."""
+        proto = self.initializers[name]
+        reader = self.loader.reader
+        dense = hasattr(proto, "data_type")
+        loaded = reader.array(proto) if dense else reader.sparse(proto)  # type: ignore[arg-type]
+        value = self.graph.constant(loaded.array, origin=loaded.origin)
+        self.define(name, value, "initializers")
+        return value
+
+    def capture(self, name: str, value: Value) -> Value:
+        """Make a value of the graph around readable here: as a copy, or as one more input."""
+        if value.graph is self.graph:
+            self.values[name] = value
+            return value
+        inner = self.captures.get(value)
+        if inner is None:
+            inner = self._copied(value)
+        if inner is None:
+            inner = self.graph.input_of_type(self._free_name(name), value.type)
+            self.captures[value] = inner
+        self.values[name] = inner
+        return inner
+
+    def _copied(self, value: Value) -> Value | None:
+        """Copy constants and sizes, so that they fold inside of a body as they do outside."""
+        if value.constant is not None:
+            op: Any = value.node.op
+            return self.graph.constant(op.array, origin=op.origin)
+        content = value.content
+        if content is None or any(isinstance(e, Condition) for e in content.ravel()):
+            return None
+        return self.graph.size_tensor(content, value.dtype)
+
+    def _free_name(self, name: str) -> str:
+        taken = {v.name for v in self.graph.inputs}
+        while name in taken:
+            name += "'"
+        return name
+
+
+class Loader:
+    """Converts one model file."""
+
+    def __init__(self, file: ModelFile, options: LoadOptions) -> None:
+        self.file, self.options = file, options
+        self.reader = TensorReader(file, options.external_data)
+        self.functions = Functions(file.proto)
+        self.opsets = file.opsets
+
+    # ---- the whole --------------------------------------------------------------------------
+
+    def load(self) -> Graph:
+        """Return the graph of the model.
+
+        Raises:
+            ModelError: the file is broken, or needs what is not supported.
+        """
+        proto = self.file.proto.graph
+        check_supported(self.file, self.opsets, self.functions)
+        graph = Graph(proto.name or self.file.label)
+        scope = Scope(self, graph, self.opsets)
+        try:
+            self._declare(proto, scope)
+            self._convert_nodes(proto.node, scope)
+            for output in proto.output:
+                graph.output(output.name, scope.lookup(output.name, "graph outputs"))
+        except KnError as error:
+            error.add_context(self.file.label)
+            raise
+        graph.metadata = self._metadata()
+        return graph
+
+    def _declare(self, proto: onnx.GraphProto, scope: Scope) -> None:
+        scope.initializers = self._initializers(proto)
+        constant_inputs = self.file.proto.ir_version < 4
+        overridable = set()
+        for info in proto.input:
+            if info.name not in scope.initializers:
+                self._declare_input(info, scope)
+            elif info.name in self.options.assumed.fed:
+                self._declare_default(info, scope)
+            elif not constant_inputs:
+                overridable.add(info.name)
+        unknown = self.options.input_shapes.keys() - {i.name for i in proto.input}
+        if unknown:
+            names = ", ".join(repr(i.name) for i in proto.input)
+            raise SymbolError(f"input_shapes names {min(unknown)!r}; the inputs are {names}")
+        scope.graph.overridable = frozenset(overridable)
+
+    def _initializers(self, proto: onnx.GraphProto) -> dict[str, Any]:
+        dense = {t.name: t for t in proto.initializer}
+        sparse = {t.values.name: t for t in proto.sparse_initializer}
+        return {**sparse, **dense}
+
+    def _declare_default(self, info: onnx.ValueInfoProto, scope: Scope) -> None:
+        proto: Any = scope.initializers.pop(info.name)
+        array = self.reader.array(proto).array
+        self._declare_input(info, scope)
+        scope.graph.defaults[info.name] = array
+
+    def _declare_input(self, info: onnx.ValueInfoProto, scope: Scope) -> None:
+        type = value_type(info.type, info.name, lambda text: self._symbol(scope.graph, text))
+        given = self.options.input_shapes.get(info.name)
+        if given is not None:
+            type = TensorType(
+                type.dtype if hasattr(type, "dtype") else DType.FLOAT32,
+                tuple(self._given_size(scope.graph, info.name, a, s) for a, s in enumerate(given)),
+            )
+        scope.values[info.name] = scope.graph.input_of_type(info.name, type)
+
+    def _given_size(self, graph: Graph, name: str, axis: int, size: int | str | None) -> Size:
+        if isinstance(size, int):
+            return size
+        return self._symbol(graph, f"{name}_{axis}" if size is None else size)
+
+    def _symbol(self, graph: Graph, text: str) -> Size:
+        """Return the size that a dim_param stands for: a symbol, or an expression of symbols."""
+
+        def named(name: str) -> Size:
+            for pinned in (self.options.dims, self.options.assumed.sizes):
+                if name in pinned:
+                    return pinned[name]
+            lo = 0 if any(word in name.lower() for word in DYNAMIC_LENGTHS) else 1
+            return graph.symbol(name, lo=lo)
+
+        try:
+            return parse_size(text, named)
+        except ValueError:
+            return named(text)
+
+    def _metadata(self) -> dict[str, str]:
+        proto = self.file.proto
+        facts = {
+            "producer": " ".join(filter(None, (proto.producer_name, proto.producer_version))),
+            "domain": proto.domain,
+            "description": proto.doc_string,
+            "ir_version": str(proto.ir_version),
+            "opsets": ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.opsets.items()),
+        }
+        facts |= {p.key: p.value for p in proto.metadata_props}
+        return {k: v for k, v in facts.items() if v}
+
+    # ---- nodes ------------------------------------------------------------------------------
+
+    def _convert_nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
+        for node in nodes:
+            self.convert_node(node, scope)
+
+    def convert_node(self, node: onnx.NodeProto, scope: Scope) -> None:
+        """Convert one node and define its outputs."""
+        domain = normal_domain(node.domain)
+        opset = scope.opsets.get(domain, 0)
+        name = scope.prefix + node_name(node)
+        # nodes that a function's body is made of stand for the node that called it
+        naming = nullcontext() if scope.prefix else scope.graph.origin(name)
+        with naming:
+            try:
+                results = self._results(node, domain, opset, name, scope)
+            except KnError as error:
+                if not str(error).startswith("node "):
+                    error.add_context(f"node {name} ({node.op_type}-{opset})")
+                raise
+            except Exception as error:
+                raise InternalError(
+                    f"node {name} ({node.op_type}-{opset}): the converter failed with "
+                    f"{type(error).__name__}: {error}. Please report this."
+                ) from error
+        if len(results) < sum(1 for o in node.output if o):
+            raise MalformedModelError(
+                f"node {name} ({node.op_type}-{opset}): has {len(node.output)} outputs, "
+                f"the operator gives {len(results)}"
+            )
+        for output, value in zip(node.output, results, strict=False):
+            if output and value is not None:
+                scope.define(output, value, f"node {name} ({node.op_type}-{opset})")
+
+    def _results(
+        self, node: onnx.NodeProto, domain: str, opset: int, name: str, scope: Scope
+    ) -> Sequence[Value | None]:
+        local = self.functions.local(domain, node.op_type, node.overload)
+        found = None if local is not None else find_converter(domain, node.op_type, opset)
+        if found is None:
+            inputs = [scope.lookup(i, name) if i else None for i in node.input]
+            function = local or self.functions.of_schema(node, domain, opset, inputs)
+            return self._call(function, node, inputs, scope, name)
+        context = NodeContext(self, scope, node, opset, name)
+        out = found.function(context)
+        context.check_nothing_left()
+        return [out] if out is None or isinstance(out, Value) else out
+
+    def _call(
+        self,
+        function: onnx.FunctionProto,
+        node: onnx.NodeProto,
+        inputs: Sequence[Value | None],
+        scope: Scope,
+        name: str,
+    ) -> list[Value | None]:
+        """Convert the body of a function in place of the node that calls it."""
+        opsets = {normal_domain(o.domain): o.version for o in function.opset_import}
+        inner = Scope(self, scope.graph, opsets or scope.opsets, prefix=f"{name}/")
+        given = {a.name: self._resolved(a, scope) for a in node.attribute}
+        defaults = {a.name: a for a in function.attribute_proto}
+        inner.bindings = {**defaults, **given}
+        for parameter, value in zip(function.input, inputs, strict=False):
+            if value is not None:
+                inner.values[parameter] = value
+        self._convert_nodes(function.node, inner)
+        # optional outputs that the body leaves out may be missing where nobody wants them
+        wanted = [o for o, _ in zip(function.output, node.output, strict=False)]
+        return [inner.find(o) for o in wanted]
+
+    def _resolved(self, attribute: onnx.AttributeProto, scope: Scope) -> onnx.AttributeProto:
+        if not attribute.ref_attr_name:
+            return attribute
+        import onnx
+
+        bound = scope.bindings.get(attribute.ref_attr_name)
+        if bound is None:
+            return attribute
+        copy = onnx.AttributeProto()
+        copy.CopyFrom(bound)
+        copy.name = attribute.name
+        return copy
+
+    # ---- what converters ask ----------------------------------------------------------------
+
+    def attributes(self, node: onnx.NodeProto, scope: Scope) -> dict[str, onnx.AttributeProto]:
+        """Return the attributes of a node, references to a function's parameters resolved."""
+        resolved = (self._resolved(a, scope) for a in node.attribute)
+        return {a.name: a for a in resolved if not a.ref_attr_name}
+
+    def attribute_value(self, attribute: onnx.AttributeProto) -> Any:
+        """Return the value of an attribute as a Python object."""
+        kind = attribute_kind(attribute)
+        if kind == "TENSOR":
+            return self.reader.array(attribute.t)
+        if kind == "SPARSE_TENSOR":
+            return self.reader.sparse(attribute.sparse_tensor)
+        if kind == "TYPE_PROTO":
+            return value_type(attribute.tp, attribute.name, lambda text: -1)
+        return plain_attribute(attribute)
+
+    def decide(self, value: Value, why: str, graph: Graph) -> bool | None:
+        """See `NodeContext.decide`."""
+        content = value.content
+        if content is None or content.size != 1:
+            return None
+        truth = content.ravel()[0]
+        if not isinstance(truth, Condition):
+            return bool(truth)
+        return graph.decide(truth, why, self.options.assumed.decisions)
+
+    def convert_body(
+        self, proto: onnx.GraphProto, types: Sequence[ValueType], outer: Scope, name: str
+    ) -> tuple[Graph, list[Value]]:
+        """See `NodeContext.body`."""
+        graph = Graph(proto.name or name, parent=outer.graph)
+        scope = Scope(self, graph, outer.opsets, outer, prefix=outer.prefix)
+        scope.bindings = outer.bindings
+        scope.initializers = self._initializers(proto)
+        if len(types) != len(proto.input):
+            raise MalformedModelError(
+                f"subgraph {proto.name!r} has {len(proto.input)} inputs, expected {len(types)}"
+            )
+        for info, type in zip(proto.input, types, strict=True):
+            scope.values[info.name] = graph.input_of_type(info.name, type)
+        self._convert_nodes(proto.node, scope)
+        for i, output in enumerate(proto.output):
+            value = scope.lookup(output.name, f"outputs of subgraph {proto.name!r}")
+            graph.output(
+                output.name if output.name not in graph.outputs else f"{output.name}'{i}", value
+            )
+        captured = list(scope.captures)
+        return graph.seal(), captured

@@ -1,0 +1,3 @@
+"""Converters of loss operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of matmul operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of microsoft operators."""
+
+__all__: list[str] = []

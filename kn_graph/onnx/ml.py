@@ -1,0 +1,3 @@
+"""Converters of ml operators."""
+
+__all__: list[str] = []

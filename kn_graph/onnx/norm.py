@@ -1,0 +1,3 @@
+"""Converters of norm operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of pool operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of quantize operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of random operators."""
+
+__all__: list[str] = []

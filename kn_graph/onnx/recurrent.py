@@ -1,0 +1,3 @@
+"""Converters of recurrent operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of reduce operators."""
+
+__all__: list[str] = []

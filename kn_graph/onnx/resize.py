@@ -1,0 +1,3 @@
+"""Converters of resize operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of scatter operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of sequence operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of signal operators."""
+
+__all__: list[str] = []

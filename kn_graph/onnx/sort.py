@@ -1,0 +1,3 @@
+"""Converters of sort operators."""
+
+__all__: list[str] = []

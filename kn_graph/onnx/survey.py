@@ -1,0 +1,97 @@
+"""Finds every operator of a model that is not supported, before anything is converted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from kn_graph.errors import MalformedModelError, UnsupportedModelError, UnsupportedOperator
+from kn_graph.onnx.attributes import node_name
+from kn_graph.onnx.file import ModelFile
+from kn_graph.onnx.functions import Functions, has_schema_function
+from kn_graph.onnx.registry import find_converter, normal_domain
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["all_nodes", "check_supported", "unsupported_operators"]
+
+_Key = tuple[str, str, int]
+
+
+def all_nodes(nodes: Iterator[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes and those of the subgraphs in them, depth first."""
+    stack = [nodes]
+    while stack:
+        node = next(stack[-1], None)
+        if node is None:
+            stack.pop()
+            continue
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                stack.append(iter(attribute.g.node))
+            stack.extend(iter(g.node) for g in attribute.graphs)
+
+
+def unsupported_operators(
+    model: onnx.ModelProto, opsets: Mapping[str, int], functions: Functions
+) -> list[UnsupportedOperator]:
+    """Return every kind of operator that cannot be converted, with counts and first nodes."""
+    counts: dict[_Key, int] = {}
+    first: dict[_Key, str] = {}
+    pending = [(iter(model.graph.node), opsets)]
+    visited = set()
+    while pending:
+        nodes, versions = pending.pop()
+        for node in all_nodes(nodes):
+            domain = normal_domain(node.domain)
+            local = functions.local(domain, node.op_type, node.overload)
+            if local is not None:
+                key = (domain, node.op_type, node.overload)
+                if key not in visited:
+                    visited.add(key)
+                    own = {normal_domain(o.domain): o.version for o in local.opset_import}
+                    pending.append((iter(local.node), own or opsets))
+                continue
+            kind = (domain, node.op_type, versions.get(domain, 0))
+            counts[kind] = counts.get(kind, 0) + 1
+            first.setdefault(kind, node_name(node))
+    return [
+        UnsupportedOperator(
+            f"{d}:{op}" if d else op, version, counts[d, op, version], first[d, op, version]
+        )
+        for d, op, version in counts
+        if find_converter(d, op, version) is None and not has_schema_function(d, op, version)
+    ]
+
+
+def check_supported(file: ModelFile, opsets: Mapping[str, int], functions: Functions) -> None:
+    """Raise where the model contains operators that are not supported, naming all of them.
+
+    Raises:
+        UnsupportedModelError: with the list in `operators`.
+        MalformedModelError: an operator set is used that the model does not import.
+    """
+    found = unsupported_operators(file.proto, opsets, functions)
+    if not found:
+        return
+    undeclared = [f for f in found if f.opset == 0]
+    if undeclared and any(_known_domain(f) for f in undeclared):
+        raise MalformedModelError(
+            f"{file.label}: operator {undeclared[0].operator} belongs to an operator set that the "
+            "model does not import (opset_import)"
+        )
+    count = sum(f.count for f in found)
+    kinds = f"{len(found)} operator{'s are' if len(found) > 1 else ' is'} unsupported"
+    raise UnsupportedModelError(
+        f"{file.label}: {kinds} ({count} node{'s' if count > 1 else ''}): "
+        f"{', '.join(map(str, found))}. Not an error of your file. "
+        "See docs/supported-operators.md.",
+        found,
+    )
+
+
+def _known_domain(found: UnsupportedOperator) -> bool:
+    domain, _, operator = found.operator.rpartition(":")
+    return find_converter(domain, operator, 1) is not None or (domain == "" and found.opset == 0)

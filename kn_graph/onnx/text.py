@@ -1,0 +1,3 @@
+"""Converters of text operators."""
+
+__all__: list[str] = []

@@ -1,0 +1,3 @@
+"""Converters of training operators."""
+
+__all__: list[str] = []

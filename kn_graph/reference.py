@@ -1,0 +1,263 @@
+"""The reference executor: one loop over the nodes, in NumPy. It defines what is right."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from kn_graph.binding import bind_symbols
+from kn_graph.dim import Size, Symbol, UnboundSymbolError, evaluate
+from kn_graph.errors import ExecutionError, InternalError, KnError, OutOfMemoryError, SymbolError
+from kn_graph.graph import Graph
+from kn_graph.liveness import last_uses, live_nodes
+from kn_graph.ops.source import Input
+from kn_graph.random_bits import random_bits
+from kn_graph.types import TensorType
+from kn_graph.value import Node, Value
+from kn_graph.variants import open_call
+
+__all__ = ["Kept", "cpu_eval_graph", "reference_outputs"]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An intermediate value and what it took.
+
+    Attributes:
+        value: the array (or list, dict, None).
+        node: ONNX name of the node that made it, else its number and operation.
+        seconds: wall time of that node.
+    """
+
+    value: Any
+    node: str
+    seconds: float
+
+
+def cpu_eval_graph(
+    graph: Graph,
+    inputs: Mapping[str, Any] | Sequence[Any],
+    dims: Mapping[str, int] | None = None,
+    *,
+    keep: Literal["all"] | Iterable[str] | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Run a graph on the reference: simple, slow, right.
+
+    Args:
+        graph: any graph.
+        inputs: by name, or a list in order; element types must match exactly.
+        dims: numbers of symbolic sizes that no input shows.
+        keep: also return intermediate values: "all", or names of ONNX tensors (or `%number`).
+        seed: of random operations.
+
+    Returns:
+        {output name: value} in output order. With `keep`, then {name: Kept} of what was asked for
+        follows; values without an ONNX name are called `%number`.
+
+    Raises:
+        InputError: an input is missing, unknown or does not fit.
+        ExecutionError: a value breaks the rule of an operator; the text names the ONNX node.
+        OutOfMemoryError: a result would not fit into memory; raised before it is made.
+    """
+    call = open_call(graph, inputs, dims)
+    run = _Run(seed)
+    wanted = _wanted(call.graph, keep)
+    outputs = run.graph(call.graph, call.arrays, call.env, wanted)
+    result: dict[str, Any] = {
+        name: _owned(x) for name, x in zip(call.graph.outputs, outputs, strict=True)
+    }
+    result.update(run.kept)
+    return result
+
+
+def reference_outputs(graph: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int]) -> list[Any]:
+    """Run a graph without operands to check: for constant folding and host steps."""
+    return _Run(0).graph(graph, list(inputs), dict(env), {})
+
+
+def _wanted(graph: Graph, keep: Literal["all"] | Iterable[str] | None) -> dict[Value, list[str]]:
+    if keep is None:
+        return {}
+    if keep == "all":
+        values = (v for n in graph.nodes for v in n.results)
+        return {v: list(v.names) or [v.name] for v in values}
+    wanted: dict[Value, list[str]] = {}
+    for name in [keep] if isinstance(keep, str) else keep:
+        wanted.setdefault(graph.find(name), []).append(name)
+    return wanted
+
+
+def _owned(x: Any) -> Any:
+    """Return a value that the caller may write to and that no weight or input shares."""
+    if isinstance(x, np.ndarray):
+        return np.array(x, order="C")
+    if isinstance(x, np.generic):
+        return np.asarray(x)
+    return [_owned(e) for e in x] if isinstance(x, list) else x
+
+
+class _Context:
+    """What operations ask while they run: one graph (or body) with the numbers of its sizes."""
+
+    def __init__(self, run: _Run, env: dict[Symbol, int]) -> None:
+        self._run, self.env = run, env
+
+    def size(self, size: Size) -> int:
+        """Return a size's number."""
+        return size if isinstance(size, int) else evaluate(size, self.env)
+
+    def sizes(self, shape: Sequence[Size]) -> tuple[int, ...]:
+        """Return the numbers of several sizes."""
+        return tuple([s if isinstance(s, int) else evaluate(s, self.env) for s in shape])
+
+    def bind(self, symbol: Symbol, number: int) -> None:
+        """Give a data symbol its number."""
+        known = self.env.setdefault(symbol, number)
+        if known != number:
+            raise ExecutionError(f"size {symbol.name!r} is {known}, but a node gives {number}")
+        if symbol.lo is not None and number < symbol.lo:
+            raise ExecutionError(f"size {symbol.name!r} is {number}, expected at least {symbol.lo}")
+
+    def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
+        """Run a body with the sizes around it known."""
+        env = bind_symbols(body.inputs, list(inputs), self.env)
+        return self._run.graph(body, list(inputs), env, {})
+
+    def random_bits(self, stream: int, count: int) -> Any:
+        """Return random bits of this run."""
+        return random_bits(self._run.seed, stream, count)
+
+
+class _Run:
+    """One evaluation."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.kept: dict[str, Kept] = {}
+        self.limit_bytes = _memory_bytes()
+
+    def graph(
+        self,
+        graph: Graph,
+        inputs: list[Any],
+        env: dict[Symbol, int],
+        wanted: Mapping[Value, list[str]],
+    ) -> list[Any]:
+        """Evaluate the live nodes in order and free what nobody reads any more."""
+        context = _Context(self, env)
+        self._check_constraints(graph, env)
+        outputs = list(graph.outputs.values())
+        nodes = live_nodes(graph, [*outputs, *wanted])
+        frees = last_uses(nodes, outputs)
+        values: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
+        for node in nodes:
+            start = time.perf_counter()
+            if not isinstance(node.op, Input):
+                self._evaluate(node, values, context)
+            seconds = time.perf_counter() - start
+            if wanted:
+                self._keep(node, values, wanted, seconds)
+            for v in frees.get(node, ()):
+                del values[v]
+        return [values[v] for v in outputs]
+
+    def _check_constraints(self, graph: Graph, env: Mapping[Symbol, int]) -> None:
+        for constraint in graph.constraints:
+            try:
+                holds = constraint.holds(env)
+            except UnboundSymbolError:
+                continue  # about data symbols: checked by the nodes that use them
+            if not holds:
+                sizes = ", ".join(
+                    f"{s.name}={env[s]}" for s in sorted(constraint.symbols, key=lambda s: s.name)
+                )
+                raise SymbolError(f"the model does not allow these sizes ({sizes}): {constraint}")
+
+    def _evaluate(self, node: Node, values: dict[Value, Any], context: _Context) -> None:
+        self._check_memory(node, context)
+        try:
+            out = node.op.eval(context, *[values[v] for v in node.operands])
+        except KnError as error:
+            error.add_context(f"node {node.label} ({node.op.title})")
+            raise
+        except MemoryError as error:
+            raise OutOfMemoryError(f"node {node.label} ({node.op.title}): {error}") from error
+        except Exception as error:
+            given = ", ".join(str(v.type) for v in node.operands)
+            raise InternalError(
+                f"node {node.label}: the reference of {node.op.describe()} failed on ({given}) "
+                f"with {type(error).__name__}: {error}. Please report this."
+            ) from error
+        results = out if isinstance(out, tuple) else (out,)
+        for v, x in zip(node.results, results, strict=True):
+            values[v] = _as_result(v, x, node, context)
+
+    def _check_memory(self, node: Node, context: _Context) -> None:
+        for v in node.results:
+            t = v.type
+            if not isinstance(t, TensorType):
+                continue
+            count = t.dtype.itemsize
+            for s in t.shape:
+                if isinstance(s, int):
+                    count *= s
+                elif s.symbols <= context.env.keys():
+                    count *= evaluate(s, context.env)
+                else:
+                    break
+            else:
+                if count > self.limit_bytes:
+                    raise OutOfMemoryError(
+                        f"node {node.label} ({node.op.title}) would make {v.name}: {t} with "
+                        f"{count:,} bytes; this machine has {self.limit_bytes:,}"
+                    )
+
+    def _keep(
+        self,
+        node: Node,
+        values: Mapping[Value, Any],
+        wanted: Mapping[Value, list[str]],
+        seconds: float,
+    ) -> None:
+        for v in node.results:
+            for name in wanted.get(v, ()):
+                self.kept[name] = Kept(_owned(values[v]), node.label, seconds)
+
+
+def _as_result(v: Value, x: Any, node: Node, context: _Context) -> Any:
+    """Check a result against its type, and bind the data symbols that its shape shows."""
+    t = v.type
+    if not isinstance(t, TensorType):
+        return x
+    x = np.asarray(x)
+    if x.dtype != t.dtype.numpy or x.ndim != t.rank:
+        raise InternalError(
+            f"node {node.label}: {node.op.describe()} gave {x.dtype}{list(x.shape)}, "
+            f"expected {t}. Please report this."
+        )
+    env = context.env
+    for declared, actual in zip(t.shape, x.shape, strict=True):
+        if declared is actual or declared == actual:
+            continue
+        symbol = None if isinstance(declared, int) else declared.as_symbol
+        if symbol is not None and symbol not in env:
+            context.bind(symbol, actual)
+        elif context.size(declared) != actual:
+            raise InternalError(
+                f"node {node.label}: {node.op.describe()} gave shape {list(x.shape)}, "
+                f"expected {t} = {list(context.sizes(t.shape))}. Please report this."
+            )
+    return x
+
+
+def _memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 1 << 40

@@ -1,0 +1,56 @@
+"""Shapes that follow from other shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kn_graph.dim import Size, size_max, size_min
+from kn_graph.dim_facts import provably_ge
+from kn_graph.errors import ShapeError
+from kn_graph.types import Shape, format_shape
+
+__all__ = ["broadcast_shapes", "broadcast_size"]
+
+
+def broadcast_size(a: Size, b: Size) -> Size | None:
+    """Return the size of two axes broadcast together, or None where they do not fit.
+
+    Two different symbolic sizes are equal or one of them is 1: `max(a, b)`, and 0 where one is 0.
+    """
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        return None
+    if isinstance(a, int) or isinstance(b, int):
+        number, symbolic = (a, b) if isinstance(a, int) else (b, a)
+        return number if provably_ge(number, symbolic) is not False else None
+    largest = size_max(a, b)
+    if provably_ge(a, 1) and provably_ge(b, 1):
+        return largest
+    return largest * size_min(1, a, b)
+
+
+def broadcast_shapes(shapes: Sequence[Shape], what: str) -> Shape:
+    """Return the common shape of several by NumPy's rule.
+
+    Args:
+        shapes: at least one.
+        what: names the tensors in the error.
+
+    Raises:
+        ShapeError: two sizes differ and neither is 1.
+    """
+    rank = max(map(len, shapes))
+    out: list[Size] = [1] * rank
+    for shape in shapes:
+        for i, size in enumerate(shape, rank - len(shape)):
+            common = broadcast_size(out[i], size)
+            if common is None:
+                texts = " and ".join(map(format_shape, shapes))
+                raise ShapeError(
+                    f"cannot broadcast {texts} together ({what}): sizes {out[i]} and {size}"
+                )
+            out[i] = common
+    return tuple(out)

@@ -1,0 +1,235 @@
+"""Copies of graphs: with sizes replaced, cut out, or put into another graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from kn_graph.dim import Dim, Size, Symbol, SymbolKind, substitute
+from kn_graph.dim_facts import ConstraintKind
+from kn_graph.errors import GraphError
+from kn_graph.graph import Graph
+from kn_graph.liveness import live_nodes
+from kn_graph.op import Op, field_names, map_op_sizes
+from kn_graph.ops.source import Input, ReadSizes
+from kn_graph.types import TensorType, map_type_sizes
+from kn_graph.value import Node, Value
+from kn_graph.variants import Assumptions, symbols_by_name
+
+__all__ = ["GraphCopier", "copy_graph", "extract", "inline", "map_bodies", "specialize"]
+
+
+class GraphCopier:
+    """Copies nodes of one graph into another, replacing sizes on the way.
+
+    Nodes are built anew, so what became constant folds and what became equal merges.
+
+    Attributes:
+        values: what each copied value became.
+        symbols: what each replaced symbol became.
+    """
+
+    def __init__(self, target: Graph, symbols: Mapping[Symbol, Size] | None = None) -> None:
+        self.target = target
+        self.values: dict[Value, Value] = {}
+        self.symbols: dict[Symbol, Size] = dict(symbols or {})
+
+    def size(self, size: Size) -> Size:
+        """Return a size with the symbols replaced."""
+        return substitute(size, self.symbols) if self.symbols else size
+
+    def copy(self, node: Node) -> None:
+        """Copy one node whose operands were copied before."""
+        operands = tuple(self.values[v] for v in node.operands)
+        if isinstance(node.op, ReadSizes):
+            self._copy_read_sizes(node, node.op, operands[0])
+            return
+        op = self._op(node.op)
+        results = self.target.push_all(op, *operands)
+        for old, new in zip(node.results, results, strict=True):
+            self.values[old] = new
+            self._meet_sizes(old, new)
+            self._unite(old, new)
+
+    def _op(self, op: Op) -> Op:
+        if self.symbols:
+            op = map_op_sizes(op, self.size)
+            if isinstance(op, Input):
+                op = replace(op, type=map_type_sizes(op.type, self.size))
+        return map_bodies(op, self._body)
+
+    def _body(self, body: Graph) -> Graph:
+        if not self.symbols and body.parent is self.target:
+            return body
+        return copy_graph(body, self.symbols, parent=self.target)
+
+    def _copy_read_sizes(self, node: Node, op: ReadSizes, operand: Value) -> None:
+        content = operand.content
+        if content is not None:
+            self.symbols.update(self._pairs(op.symbols, content.ravel().tolist()))
+        else:
+            base = [s.as_symbol for s in op.symbols]
+            lo = base[0].lo if base and base[0] is not None else 0
+            new = self.target.read_sizes(operand, lo=lo)
+            self.symbols.update(self._pairs(op.symbols, new))
+        self.values[node.results[0]] = operand
+
+    def _pairs(self, old: Sequence[Dim], new: Sequence[Size]) -> Iterable[tuple[Symbol, Size]]:
+        for a, b in zip(old, new, strict=True):
+            symbol = a.as_symbol
+            assert symbol is not None
+            if a != b:
+                yield symbol, b
+
+    def _meet_sizes(self, old: Value, new: Value) -> None:
+        """Learn what the data symbols of a result became."""
+        if not (isinstance(old.type, TensorType) and isinstance(new.type, TensorType)):
+            return
+        for a, b in zip(old.type.shape, new.type.shape, strict=True):
+            symbol = None if isinstance(a, int) else a.as_symbol
+            if symbol is not None and symbol.kind is SymbolKind.DATA and a != b:
+                self.symbols.setdefault(symbol, b)
+
+    def _unite(self, old: Value, new: Value) -> None:
+        new.names += tuple(n for n in old.names if n not in new.names)
+        new.node.origins += tuple(n for n in old.node.origins if n not in new.node.origins)
+
+
+def map_bodies(op: Op, f: object) -> Op:
+    """Return the operation with `f` applied to each control-flow body among its attributes."""
+    assert callable(f)
+    changed = {
+        name: f(x) for name in field_names(type(op)) if isinstance(x := getattr(op, name), Graph)
+    }
+    return replace(op, **changed) if changed else op
+
+
+def copy_graph(
+    graph: Graph, symbols: Mapping[Symbol, Size], *, parent: Graph | None = None
+) -> Graph:
+    """Return a copy of a graph with symbols replaced; only what the outputs need."""
+    target = Graph(graph.name, parent=parent)
+    copier = GraphCopier(target, symbols)
+    if parent is None:
+        gone = symbols.keys()
+        target.symbols = {n: d for n, d in graph.symbols.items() if d.as_symbol not in gone}
+    for node in live_nodes(graph, graph.outputs.values()):
+        copier.copy(node)
+    target.inputs = [copier.values[v] for v in graph.inputs]
+    for name, value in graph.outputs.items():
+        target.output(name, copier.values[value])
+    for constraint in graph.constraints:
+        require = target.require_eq if constraint.kind is ConstraintKind.EQ else target.require_ge
+        require(copier.size(constraint.dim), 0, constraint.why)
+    target.guards = [g for g in graph.guards if not g.condition.symbols & symbols.keys()]
+    target.defaults = dict(graph.defaults)
+    target.metadata = dict(graph.metadata)
+    target.overridable = graph.overridable
+    return target.seal() if graph.sealed else target
+
+
+def specialize(graph: Graph, dims: Mapping[str, int]) -> Graph:
+    """Return a copy with named symbols replaced by numbers, folded again.
+
+    Raises:
+        SymbolError: a name is unknown, or the numbers break what the graph requires.
+    """
+    known = symbols_by_name(graph, dims)
+    graph = _legal_variant(graph, known)
+    here = {n: k for n, k in dims.items() if n in graph.symbols}
+    copy = copy_graph(graph, symbols_by_name(graph, here))
+    source = graph.variant_source
+    if source is not None:
+
+        def rebuild(assumed: Assumptions) -> Graph:
+            whole = source(assumed)
+            return specialize(whole, {n: k for n, k in dims.items() if n in whole.symbols})
+
+        copy.variant_source = rebuild
+    return copy
+
+
+def _legal_variant(graph: Graph, known: Mapping[Symbol, int]) -> Graph:
+    """Switch to the variant that the numbers call for, when they decide every guard."""
+    guards = [g for g in graph.guards if g.condition.symbols <= known.keys()]
+    broken = any(g.condition.holds(known) != g.decided for g in guards)
+    below = any(n < s.lo for s, n in known.items())
+    if not (broken or below):
+        return graph
+    rest = {s: max(s.lo, 64) for d in graph.symbols.values() if (s := d.as_symbol) is not None}
+    return graph.variant({**rest, **known})
+
+
+def extract(graph: Graph, inputs: Sequence[str | Value], outputs: Sequence[str | Value]) -> Graph:
+    """Return the part of a graph between some values and others.
+
+    Args:
+        graph: the whole.
+        inputs: values that become inputs of the part; original inputs that the part needs and that
+            are not listed stay inputs.
+        outputs: values that become its outputs, named as they are.
+
+    Raises:
+        GraphError: a name is unknown, or an operand of the part depends on nothing given.
+    """
+    cut = [graph.find(v) if isinstance(v, str) else v for v in inputs]
+    ends = [graph.find(v) if isinstance(v, str) else v for v in outputs]
+    target = Graph(f"{graph.name}[part]")
+    target.symbols = dict(graph.symbols)
+    copier = GraphCopier(target)
+    for v in cut:
+        copier.values[v] = target.input_of_type(v.name, v.type)
+    for node in _between(graph, set(cut), ends):
+        copier.copy(node)
+        if isinstance(node.op, Input):
+            target.inputs.append(copier.values[node.results[0]])
+    for name, v in zip(outputs, ends, strict=True):
+        target.output(name if isinstance(name, str) else v.name, copier.values[v])
+    return target
+
+
+def _between(graph: Graph, cut: set[Value], ends: Sequence[Value]) -> list[Node]:
+    needed: set[int] = set()
+    stack = [v for v in ends if v not in cut]
+    while stack:
+        node = stack.pop().node
+        if node.index not in needed:
+            needed.add(node.index)
+            stack.extend(v for v in node.operands if v not in cut)
+    return [n for n in graph.nodes if n.index in needed]
+
+
+def inline(target: Graph, other: Graph, inputs: Mapping[str, Value]) -> dict[str, Value]:
+    """Copy a graph into another one.
+
+    Args:
+        target: receives the nodes.
+        other: the graph to copy; it stays as it is.
+        inputs: a value of `target` for each input of `other`; sizes are matched.
+
+    Returns:
+        The outputs of `other` as values of `target`, by name.
+
+    Raises:
+        GraphError: an input is missing.
+        ShapeError: sizes do not fit.
+    """
+    copier = GraphCopier(target)
+    for v in other.inputs:
+        if v.name not in inputs:
+            raise GraphError(f"inline of {other.name!r}: input {v.name!r} is not given")
+        given = inputs[v.name]
+        copier.values[v] = given
+        for declared, actual in zip(v.shape, given.shape, strict=True):
+            symbol = None if isinstance(declared, int) else declared.as_symbol
+            if symbol is not None:
+                copier.symbols.setdefault(symbol, actual)
+    for v in other.inputs:
+        for axis, (declared, actual) in enumerate(zip(v.shape, inputs[v.name].shape, strict=True)):
+            target.require_eq(
+                copier.size(declared), actual, f"inline input {v.name!r} at axis {axis}"
+            )
+    for node in live_nodes(other, other.outputs.values()):
+        if not isinstance(node.op, Input):
+            copier.copy(node)
+    return {name: copier.values[v] for name, v in other.outputs.items()}

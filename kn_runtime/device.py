@@ -1,0 +1,121 @@
+"""Devices: where graphs run, chosen by name or as the best there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from kn_graph.errors import DeviceUnavailableError, UsageError
+from kn_runtime.options import PrepareOptions
+
+if TYPE_CHECKING:
+    from kn_graph.graph import Graph
+    from kn_runtime.prepared import PreparedGraph
+
+__all__ = ["Device"]
+
+Kind = Literal["reference", "cpu", "cuda"]
+
+NO_CPU_KERNELS = "the planned CPU executor is not built yet, so the NumPy reference runs"
+NO_CUDA = "the CUDA executor is not built yet"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A place to run graphs.
+
+    Attributes:
+        kind: reference, cpu or cuda.
+        index: which one of its kind.
+        reason: why this device, and what about it may surprise.
+    """
+
+    kind: Kind
+    index: int = 0
+    reason: str = ""
+
+    @classmethod
+    def best(cls) -> Device:
+        """Return the fastest device of this machine; `reason` says why it is that one."""
+        return cls("cpu", 0, f"no GPU is used ({NO_CUDA}); {NO_CPU_KERNELS}")
+
+    @classmethod
+    def reference(cls) -> Device:
+        """Return the NumPy reference: simple, slow, and the definition of what is right."""
+        return cls("reference", 0, "asked for: the NumPy reference")
+
+    @classmethod
+    def cpu(cls) -> Device:
+        """Return the CPU."""
+        return cls("cpu", 0, f"asked for; {NO_CPU_KERNELS}")
+
+    @classmethod
+    def cuda(cls, index: int = 0) -> Device:
+        """Return an NVIDIA GPU.
+
+        Raises:
+            DeviceUnavailableError: it cannot be used; the text lists what was tried.
+        """
+        raise DeviceUnavailableError(
+            f"device cuda:{index} is not available: {NO_CUDA}. Use 'best', 'cpu' or 'reference'."
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Device:
+        """Return the device named `best`, `reference`, `cpu`, `cuda` or `cuda:N`.
+
+        Raises:
+            UsageError: the name is unknown.
+            DeviceUnavailableError: the device is absent or fails.
+        """
+        makers = {"best": cls.best, "reference": cls.reference, "cpu": cls.cpu, "cuda": cls.cuda}
+        if text in makers:
+            return makers[text]()
+        match = re.fullmatch(r"cuda:(\d+)", text)
+        if match is None:
+            raise UsageError(
+                f"unknown device {text!r}; expected best, reference, cpu, cuda or cuda:N"
+            )
+        return cls.cuda(int(match[1]))
+
+    @classmethod
+    def available(cls) -> list[Device]:
+        """Return every device that can be used here, the best first."""
+        return [cls.cpu(), cls.reference()]
+
+    def prepare(
+        self,
+        graph: Graph,
+        dims: Mapping[str, int] | None = None,
+        *,
+        optimize: bool = True,
+        options: PrepareOptions | None = None,
+    ) -> PreparedGraph:
+        """Make a graph ready to run many times.
+
+        Args:
+            graph: what to run; it is sealed by this.
+            dims: numbers of symbolic sizes, by name; those that inputs show may be left out.
+            optimize: improve the graph first; `False` runs it exactly as given. The reference never
+                optimizes.
+            options: see `PrepareOptions`.
+
+        Returns:
+            A prepared graph; any number of threads may call it at once.
+
+        Raises:
+            SymbolError: `dims` names a size that the graph does not have.
+        """
+        from kn_runtime.prepared import PreparedGraph
+
+        if optimize and self.kind != "reference":
+            from kn_graph.optimizer import optimize_graph
+
+            graph = optimize_graph(graph)
+        return PreparedGraph(graph.seal(), self, dims, options or PrepareOptions())
+
+    def __str__(self) -> str:
+        """Return the name that `parse` understands."""
+        return f"cuda:{self.index}" if self.kind == "cuda" else self.kind

@@ -1,0 +1,48 @@
+"""From a file to a prepared graph in one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, BinaryIO, Literal
+
+from kn_runtime.device import Device
+from kn_runtime.options import PrepareOptions
+from kn_runtime.prepared import PreparedGraph
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["load"]
+
+
+def load(
+    source: str | os.PathLike[str] | bytes | BinaryIO | onnx.ModelProto,
+    device: str | Device = "best",
+    *,
+    dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+    external_data: bool | Literal["dummy"] = True,
+    optimize: bool = True,
+    options: PrepareOptions | None = None,
+) -> PreparedGraph:
+    """Load an ONNX model and make it ready to run.
+
+    Args:
+        source: a path, the bytes of a file, a binary file object, or a ModelProto.
+        device: where to run: a `Device`, or best, reference, cpu, cuda, cuda:N.
+        dims: numbers for symbolic sizes, by name.
+        input_shapes: shapes of inputs instead of those declared, by name.
+        external_data: see `kn_graph.load_graph_from_onnx_path`.
+        optimize: improve the graph first.
+        options: see `PrepareOptions`.
+
+    Raises:
+        ModelError: the file cannot be used.
+        DeviceError: the device cannot be used.
+    """
+    from kn_graph.onnx import load_graph
+
+    chosen = Device.parse(device) if isinstance(device, str) else device
+    graph = load_graph(source, input_shapes=input_shapes, dims=dims, external_data=external_data)
+    return chosen.prepare(graph, optimize=optimize, options=options)

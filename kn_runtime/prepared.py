@@ -1,0 +1,82 @@
+"""Graphs that are ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from kn_graph.reference import cpu_eval_graph
+from kn_graph.variants import symbols_by_name
+from kn_runtime.options import PrepareOptions
+
+if TYPE_CHECKING:
+    from kn_graph.graph import Graph
+    from kn_runtime.device import Device
+
+__all__ = ["PreparedGraph"]
+
+
+class PreparedGraph:
+    """A graph made ready for one device.
+
+    Thread-safe: each call has state of its own.
+
+    Attributes:
+        graph: what runs.
+        device: where.
+        dims: numbers of symbolic sizes given when it was prepared.
+        options: how it was prepared.
+    """
+
+    def __init__(
+        self, graph: Graph, device: Device, dims: Mapping[str, int] | None, options: PrepareOptions
+    ) -> None:
+        symbols_by_name(graph, dims)  # refuses names that the graph does not have
+        self.graph, self.device, self.options = graph, device, options
+        self.dims = dict(dims or {})
+
+    def eval(
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        dims: Mapping[str, int] | None = None,
+        *,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Run the graph.
+
+        Args:
+            inputs: arrays by name, or a list in the graph's order. Element types must match
+                exactly; strides may be any. NumPy, and anything with DLPack.
+            dims: numbers of symbolic sizes that no input shows.
+            seed: of random operations.
+
+        Returns:
+            {output name: value} in output order: arrays that the caller owns (of rank 0, too),
+            lists for sequences, dicts for maps, None for an empty optional.
+
+        Raises:
+            InputError: an input is missing, unknown, or has a wrong type or size.
+            ExecutionError: a value breaks the rule of an operator.
+        """
+        return cpu_eval_graph(self.graph, inputs, {**self.dims, **(dims or {})}, seed=seed)
+
+    def close(self) -> None:
+        """Release what the device holds for this graph. Calling it twice does nothing."""
+
+    def __enter__(self) -> Self:
+        """Return itself; leaving the context closes it."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return the graph's name and the device."""
+        return f"<PreparedGraph {self.graph.name!r} on {self.device}>"

@@ -1,0 +1,1 @@
+"""Small models that tests, demos and benchmarks share; see README.md beside this file."""
