@@ -1,76 +1,263 @@
-"""TEMPORARY shim until the real dim_facts.py lands: overwrite this file."""
+"""What is provable about symbolic sizes, and what has to hold once they have numbers."""
 
-import enum
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from math import gcd, inf, prod
 
-from kn_graph.dim import Dim, P, U, evaluate, symbols_of
+from kn_graph.dim import (
+    Atom,
+    Dim,
+    FloorDiv,
+    Max,
+    Size,
+    Symbol,
+    evaluate,
+    expand_product,
+    of_atom,
+)
+
+__all__ = [
+    "Constraint",
+    "ConstraintKind",
+    "Constraints",
+    "SizeError",
+    "bounds",
+    "provably_eq",
+    "provably_ge",
+]
+
+Bound = float  # an int, or an infinity
+PROOF_DEPTH = 3
 
 
 class SizeError(ValueError):
-    pass
+    """Sizes contradict each other for all numbers of their symbols."""
 
 
-def bounds(s):
-    return P.bounds(U(s))
+def bounds(size: Size) -> tuple[Bound, Bound]:
+    """Return (lo, hi) that hold for all legal numbers of the symbols: sound, not always tight."""
+    return (size, size) if isinstance(size, int) else _bounds(size, PROOF_DEPTH)
 
 
-def provably_ge(a, b=0):
-    return a >= b if isinstance(a, int) and isinstance(b, int) else P.provably_ge(U(a), U(b))
+@lru_cache(maxsize=65536)
+def _bounds(size: Dim, depth: int) -> tuple[Bound, Bound]:
+    lo, hi = _interval(size)
+    compound = [a for a in size.atoms if a.depth]
+    if not depth or not compound:
+        return lo, hi
+    atom = max(compound)  # outermost first
+    uses = [(m, c) for m, c in size.terms if atom in m]
+    linear = len(uses) == 1 and len(uses[0][0]) == 1
+    factor = uses[0][1] if linear else 0
+    if isinstance(atom, Max):
+        better = _by_cases(size, atom, factor, depth)
+    elif linear and isinstance(atom, FloorDiv) and isinstance(atom.args[1], int):
+        better = _by_remainder(size, atom, factor, depth)
+    else:
+        return lo, hi
+    return max(lo, better[0]), min(hi, better[1])
 
 
-def provably_eq(a, b):
-    return a == b if isinstance(a, int) and isinstance(b, int) else P.provably_eq(U(a), U(b))
+def _at(size: Size, depth: int) -> tuple[Bound, Bound]:
+    return (size, size) if isinstance(size, int) else _bounds(size, depth)
 
 
-class ConstraintKind(enum.Enum):
+def _by_cases(size: Dim, atom: Atom, factor: int, depth: int) -> tuple[Bound, Bound]:
+    """A maximum is one of its arguments: at least each of them, and one of them exactly."""
+    cases = [_at(_replaced(size, atom, x), depth - 1) for x in atom.args]
+    lows, highs = zip(*cases, strict=True)
+    return (max if factor > 0 else min)(lows), (min if factor < 0 else max)(highs)
+
+
+def _by_remainder(size: Dim, atom: Atom, factor: int, depth: int) -> tuple[Bound, Bound]:
+    """Use k*(n//k) = n - r with 0 <= r < k."""
+    n, k = atom.args
+    assert isinstance(k, int)
+    without = size - of_atom(atom, factor)
+    lo, hi = _at(without * k + n * factor, depth - 1)
+    lo, hi = lo - max(factor, 0) * (k - 1), hi - min(factor, 0) * (k - 1)
+    return (lo if lo == -inf else -(-lo // k)), (hi if hi == inf else hi // k)
+
+
+def _replaced(size: Dim, atom: Atom, by: Size) -> Size:
+    """Replace one atom, never naming the result: that would not end."""
+    total: Size = 0
+    for monomial, coefficient in size.terms:
+        term: Size = coefficient
+        for a in monomial:
+            term = expand_product(term, by if a is atom else of_atom(a))
+        total = total + term
+    return total
+
+
+@lru_cache(maxsize=65536)
+def _atom_bounds(atom: Atom) -> tuple[Bound, Bound]:
+    if isinstance(atom, Symbol):
+        return atom.lo, inf if atom.hi is None else atom.hi
+    if isinstance(atom, FloorDiv):
+        return _quotient_bounds(_at(atom.args[0], 2), _at(atom.args[1], 2))
+    lows, highs = zip(*(_at(d, 2) for d in atom.args), strict=True)
+    return max(lows), max(highs)
+
+
+def _quotient_bounds(
+    numerator: tuple[Bound, Bound], denominator: tuple[Bound, Bound]
+) -> tuple[Bound, Bound]:
+    (nlo, nhi), (dlo, dhi) = numerator, denominator
+    if dlo < 1:
+        return -inf, inf
+    lo: Bound = -inf
+    if nlo != -inf:
+        lo = nlo // dlo if nlo < 0 else (0 if dhi == inf else nlo // dhi)
+    hi: Bound = inf
+    if nhi != inf:
+        hi = nhi // dlo if nhi >= 0 else (-1 if dhi == inf else nhi // dhi)
+    return lo, hi
+
+
+def _interval(size: Dim) -> tuple[Bound, Bound]:
+    """The interval of the polynomial with each atom written as lo + x, 0 <= x <= hi - lo."""
+    limits = {a: _atom_bounds(a) for a in size.atoms}
+    shifts: dict[Atom, Size] = {
+        a: Dim((((), int(lo)), ((a,), 1))) for a, (lo, _) in limits.items() if lo not in (0, -inf)
+    }
+    shifted = _shifted(size, shifts) if shifts else size
+    if isinstance(shifted, int):
+        return shifted, shifted
+    lo: Bound = shifted.constant_term
+    hi: Bound = lo
+    for monomial, coefficient in shifted.terms:
+        if not monomial:
+            continue
+        if any(limits[a][0] == -inf for a in monomial):
+            return -inf, inf
+        widths = [limits[a][1] - limits[a][0] for a in monomial]
+        top = 0 if 0 in widths else coefficient * prod(widths)
+        lo, hi = (lo, hi + top) if coefficient > 0 else (lo + top, hi)
+    return lo, hi
+
+
+def _shifted(size: Dim, shifts: Mapping[Atom, Size]) -> Size:
+    total: Size = 0
+    for monomial, coefficient in size.terms:
+        term: Size = coefficient
+        for atom in monomial:
+            term = expand_product(term, shifts[atom] if atom in shifts else of_atom(atom))
+        total = total + term
+    return total
+
+
+def provably_ge(a: Size, b: Size = 0) -> bool | None:
+    """Return whether a >= b for all numbers (True), for none (False), or unknown (None)."""
+    difference = a - b
+    if isinstance(difference, int):
+        return difference >= 0
+    lo, hi = _bounds(difference, PROOF_DEPTH)
+    return True if lo >= 0 else False if hi < 0 else None
+
+
+def provably_eq(a: Size, b: Size) -> bool | None:
+    """Return whether a == b for all numbers (True), for none (False), or unknown (None)."""
+    difference = a - b
+    if isinstance(difference, int):
+        return difference == 0
+    lo, hi = _bounds(difference, PROOF_DEPTH)
+    common = gcd(*(c for m, c in difference.terms if m))
+    if lo > 0 or hi < 0 or difference.constant_term % common:
+        return False
+    return None
+
+
+class ConstraintKind(Enum):
+    """How the size of a constraint compares with 0."""
+
     EQ = "=="
     GE = ">="
-    ASSUME = "assume"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Constraint:
+    """A requirement on the numbers of symbols.
+
+    Attributes:
+        kind: `dim == 0` or `dim >= 0`.
+        dim: divided by its common factor; for EQ the leading coefficient is positive.
+        why: what needs it.
+    """
+
     kind: ConstraintKind
     dim: Dim
     why: str
 
-    def holds(s, env):
-        n = evaluate(s.dim, env)
-        return n >= 0 if s.kind is ConstraintKind.GE else n == 0
-
     @property
-    def symbols(s):
-        return symbols_of(s.dim)
+    def symbols(self) -> frozenset[Symbol]:
+        """Symbols that it is about."""
+        return self.dim.symbols
 
-    def __str__(s):
-        return f"{s.dim} {s.kind.value} 0 ({s.why})"
+    def holds(self, env: Mapping[Symbol, int]) -> bool:
+        """Return whether it holds for these numbers.
+
+        Raises:
+            UnboundSymbolError: a symbol has none.
+        """
+        number = evaluate(self.dim, env)
+        return number == 0 if self.kind is ConstraintKind.EQ else number >= 0
+
+    def __str__(self) -> str:
+        """Return text such as `a-b == 0 (concat operands 0 and 1 at axis 2)`."""
+        return f"{self.dim} {self.kind.value} 0 ({self.why})"
 
 
 class Constraints:
-    def __init__(s):
-        s.items = {}
+    """The requirements of a graph, each once, in the order they came up."""
 
-    def __iter__(s):
-        return iter(s.items.values())
+    def __init__(self) -> None:
+        self._items: dict[tuple[ConstraintKind, Dim], Constraint] = {}
 
-    def __len__(s):
-        return len(s.items)
+    def require_eq(self, a: Size, b: Size, why: str) -> None:
+        """Require a == b; what is proven is not recorded.
 
-    def _add(s, k, a, b, why):
-        d = a - b
-        if isinstance(d, Dim):
-            s.items.setdefault((k, d), Constraint(k, d, why))
-
-    def require_eq(s, a, b, why):
-        k = provably_eq(a, b)
-        if k is False:
+        Raises:
+            SizeError: they never are.
+        """
+        known = provably_eq(a, b)
+        if known is False:
             raise SizeError(f"{why}: {a} is not {b}")
-        if k is None:
-            s._add(ConstraintKind.EQ, a, b, why)
+        if known is None:
+            self._record(ConstraintKind.EQ, a - b, why)
 
-    def require_ge(s, a, b, why):
-        k = provably_ge(a, b)
-        if k is False:
-            raise SizeError(f"{why}: {a} < {b}")
-        if k is None:
-            s._add(ConstraintKind.GE, a, b, why)
+    def require_ge(self, a: Size, b: Size, why: str) -> None:
+        """Require a >= b; what is proven is not recorded.
+
+        Raises:
+            SizeError: it never holds.
+        """
+        known = provably_ge(a, b)
+        if known is False:
+            raise SizeError(f"{why}: {a} is less than {b}")
+        if known is None:
+            self._record(ConstraintKind.GE, a - b, why)
+
+    def _record(self, kind: ConstraintKind, dim: Size, why: str) -> None:
+        assert isinstance(dim, Dim)  # a number would have been decided
+        common = gcd(*(c for _, c in dim.terms))
+        if kind is ConstraintKind.EQ and dim.terms[-1][1] < 0:
+            common = -common
+        reduced = Dim(tuple((m, c // common) for m, c in dim.terms))
+        self._items.setdefault((kind, reduced), Constraint(kind, reduced, why))
+
+    def failed(self, env: Mapping[Symbol, int]) -> list[Constraint]:
+        """Return those that do not hold for these numbers."""
+        return [c for c in self if not c.holds(env)]
+
+    def __iter__(self) -> Iterator[Constraint]:
+        """Iterate in the order of recording."""
+        return iter(list(self._items.values()))
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._items)

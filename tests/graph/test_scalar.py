@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import shutil
 import subprocess
@@ -220,8 +221,8 @@ def test_float_powers_and_remainders_have_the_special_cases_of_c_and_onnx() -> N
 
 def test_erf_is_accurate_to_one_ulp_of_float64() -> None:
     x = np.concatenate([np.linspace(-6.5, 6.5, 40001), np.logspace(-310, 0, 999)])
-    exact = special.erf(x)
-    assert (np.abs(erf(x) - exact) <= 2 * np.spacing(np.abs(exact))).all()
+    exact = np.array([math.erf(v) for v in x])
+    assert (np.abs(erf(x) - exact) <= np.spacing(np.abs(exact))).all()
     tail = np.linspace(-5, 26, 20001)
     assert (np.abs(erfc(tail) / special.erfc(tail) - 1) < 3e-16 * (8 + tail**2)).all()
 

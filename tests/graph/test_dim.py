@@ -1,0 +1,244 @@
+"""Symbolic sizes against plain integers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kn_graph.dim import (
+    Dim,
+    Size,
+    SymbolKind,
+    UnboundSymbolError,
+    ceildiv,
+    evaluate,
+    exact_div,
+    parse_size,
+    size_max,
+    size_min,
+    size_prod,
+    size_sum,
+    substitute,
+    symbol,
+    symbols_of,
+)
+from kn_graph.dim_facts import Constraints, SizeError, bounds, provably_eq, provably_ge
+
+A, B, C = symbol("a"), symbol("b"), symbol("c", lo=0)
+SYMBOLS = {"a": A, "b": B, "c": C}
+Reference = Callable[[dict[str, int]], int]
+
+
+def env(numbers: dict[str, int]) -> dict[Any, int]:
+    return {SYMBOLS[n].as_symbol: k for n, k in numbers.items()}
+
+
+def random_numbers(rng: random.Random) -> dict[str, int]:
+    choices = {"a": [1, 1, 2, 3, 7], "b": [1, 2, 5, 9], "c": [0, 0, 1, 4]}
+    return {n: rng.choice(c) for n, c in choices.items()}
+
+
+def random_size(rng: random.Random, depth: int) -> tuple[Size, Reference]:
+    """Return a size, and the same function of plain integers."""
+    if depth == 0 or rng.random() < 0.15:
+        if rng.random() < 0.4:
+            k = rng.randint(-4, 6)
+            return k, lambda e: k
+        name = rng.choice("abc")
+        return SYMBOLS[name], lambda e: e[name]
+    (x, f), (y, g) = random_size(rng, depth - 1), random_size(rng, depth - 1)
+    k = rng.randint(1, 6)
+    cases: list[tuple[Size, Reference]] = [
+        (x + y, lambda e: f(e) + g(e)),
+        (x - y, lambda e: f(e) - g(e)),
+        (x * y, lambda e: f(e) * g(e)),
+        (x // k, lambda e: f(e) // k),
+        (x // -k, lambda e: f(e) // -k),
+        (x % k, lambda e: f(e) % k),
+        (size_min(x, y), lambda e: min(f(e), g(e))),
+        (size_max(x, y, k), lambda e: max(f(e), g(e), k)),
+    ]
+    return rng.choice(cases)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_expressions_evaluate_and_are_bounded_soundly(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(60):
+        size, reference = random_size(rng, rng.randint(1, 4))
+        lo, hi = bounds(size)
+        for _ in range(8):
+            numbers = random_numbers(rng)
+            want = reference(numbers)
+            assert evaluate(size, env(numbers)) == want, (size, numbers)
+            assert lo <= want <= hi, (size, lo, hi, numbers)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_substitution_commutes_with_evaluation(seed: int) -> None:
+    rng = random.Random(seed)
+    table = {A.as_symbol: B * 2 + C, B.as_symbol: 3}
+    for _ in range(30):
+        size, reference = random_size(rng, 3)
+        e = random_numbers(rng)
+        got = substitute(size, table)  # type: ignore[arg-type]
+        assert evaluate(got, env(e)) == reference({**e, "a": e["b"] * 2 + e["c"], "b": 3})
+
+
+EQUAL = [
+    (A * (B + 1), B * A + A),
+    ((A // 2 + 1) // 3, (A + 2) // 6),
+    ((4 * A + B + 5) // 4, A + 1 + (B + 1) // 4),
+    (A, 3 * (A // 3) + A % 3),
+    (size_min(A, B) + size_max(A, B), A + B),
+    (size_max(A, size_max(B, C)), size_max(size_max(C, A), B)),
+    (size_max(A + C, B + C), C + size_max(A, B)),
+    (size_max(2 * A, 2 * B), 2 * size_max(A, B)),
+    (size_max(A, 1), A),
+    (size_max(A + B, A), A + B),
+    ((2 * A + 1) // 4, A // 2),
+    (((A + C) * B) // (A + C), B),
+    (size_min(size_max(C, 0), C + B), C),
+    (ceildiv(A, 2), (A + 1) // 2),
+    (size_prod([2, A, 3, B]), 6 * A * B),
+    (size_sum([A, 1, A]), 2 * A + 1),
+]
+
+
+@pytest.mark.parametrize(("x", "y"), EQUAL, ids=[str(x) for x, _ in EQUAL])
+def test_equal_expressions_have_one_form(x: Dim, y: Dim) -> None:
+    assert x == y
+    assert hash(x) == hash(y)
+
+
+NUMBERS = [(A - A, 0), (A - A + 3, 3), ((A + B) - (B + A) + 2, 2), (size_min(C, 0), 0)]
+
+
+@pytest.mark.parametrize(("x", "n"), [*NUMBERS, (0 * A, 0), (A * B // (A * B), 1)])
+def test_what_is_a_number_is_an_int(x: Size, n: int) -> None:
+    assert type(x) is int
+    assert x == n
+
+
+def test_a_dim_is_no_number() -> None:
+    for use in (bool, int, range, float):
+        with pytest.raises(TypeError, match="symbolic"):
+            use(A)
+    assert A != 1
+    assert A + np.int64(2) == A + 2
+    assert np.int64(2) + A == A + 2  # type: ignore[comparison-overlap]
+
+
+def test_division_is_exact_only_as_polynomials() -> None:
+    assert exact_div((A + C) * (A + 2), A + C) == A + 2
+    assert exact_div(A * B + 1, A) is None
+    assert exact_div(12, 4) == 3
+    assert exact_div(12, 5) is None
+    assert exact_div(6 * A, 4) is None
+    assert (C * A) // C != A  # c may be 0: not cancelled
+
+
+PROVEN = [
+    (A * B, A), (A + C, A), (A % 4, 0), (3, A % 4), (A, size_min(A, B)), (size_max(A, B), A),
+    (A, 2 * (A // 2)), ((A + 1) // 2, 1), (A * B * 4 - A * 2 - B, 0), (size_max(A, C), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("x", "y"), PROVEN, ids=[f"{x}>={y}" for x, y in PROVEN])
+def test_order_that_always_holds_is_proven(x: Size, y: Size) -> None:
+    assert provably_ge(x, y) is True
+    assert provably_ge(y - 1, x) is False
+
+
+def test_what_depends_is_unknown() -> None:
+    assert provably_ge(C, 1) is None
+    assert provably_eq(A, B) is None
+    assert provably_eq(2 * A, 2 * B + 1) is False
+    assert provably_eq(A + B, 1) is False
+
+
+def test_symbols_of_one_name_are_different() -> None:
+    other = symbol("a", lo=0)
+    assert other != A
+    assert provably_ge(A, 1) is True
+    assert provably_ge(other, 1) is None
+    assert symbols_of(A * other) == {A.as_symbol, other.as_symbol}
+    assert symbol("n", kind=SymbolKind.DATA).as_symbol.kind is SymbolKind.DATA  # type: ignore[union-attr]
+    assert (A + 1).as_symbol is None
+
+
+def test_evaluation_names_the_unbound_symbol() -> None:
+    with pytest.raises(UnboundSymbolError, match="'b' has no number"):
+        evaluate(A + B, {A.as_symbol: 1})  # type: ignore[dict-item]
+
+
+def test_numbers_are_exact() -> None:
+    assert evaluate(A * A * A, env({"a": 2**40})) == 2**120
+
+
+def test_nested_expressions_stay_small() -> None:
+    sizes = [symbol(f"n{i}") for i in range(60)]
+    numbers = {s.as_symbol: 3 + i * 7 % 11 for i, s in enumerate(sizes)}
+    x: Size = sizes[0]
+    want = 3
+    for i, s in enumerate(sizes[1:], 1):
+        n = numbers[s.as_symbol]
+        x, want = (size_max(x, s), max(want, n)) if i % 2 else (size_min(x, s + 2), min(want, n + 2))
+    assert evaluate(x, numbers) == want  # type: ignore[arg-type]
+    assert len(str(x)) < 20_000
+
+
+def test_long_chains_neither_recurse_nor_slow_down() -> None:
+    x: Size = A
+    want = 5
+    for _ in range(2000):
+        x, want = (x + 1) // 2 * B, (want + 1) // 2 * 2
+    assert evaluate(x, env({"a": 5, "b": 2})) == want
+    assert evaluate(substitute(x, {B.as_symbol: 2}), env({"a": 5})) == want  # type: ignore[dict-item]
+
+
+TEXTS = [
+    ("a", A), ("a + b", A + B), ("2*a", 2 * A), ("floor(a/2)", A // 2), ("(a-1)//2+1", (A - 1) // 2 + 1),
+    ("max(a, b)", size_max(A, B)), ("min(a,3)", size_min(A, 3)), ("a % 4", A % 4), ("7", 7), ("-a+9", 9 - A),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "size"), TEXTS, ids=[t for t, _ in TEXTS])
+def test_expressions_are_read(text: str, size: Size) -> None:
+    assert parse_size(text, SYMBOLS.__getitem__) == size
+
+
+@pytest.mark.parametrize("text", ["unk__0:1", "a b", "", "a.b", "f(a)", "a//0", "2.5*a", "a[0]", "("])
+def test_what_is_no_expression_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no expression|divides by zero"):
+        parse_size(text, lambda name: A)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_text_reads_back(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(50):
+        size, reference = random_size(rng, 3)
+        if "let" not in str(size):
+            again = parse_size(str(size), SYMBOLS.__getitem__)
+            numbers = random_numbers(rng)
+            assert evaluate(again, env(numbers)) == reference(numbers), str(size)
+
+
+def test_constraints_keep_only_what_is_open() -> None:
+    facts = Constraints()
+    facts.require_eq(A, A, "same")
+    facts.require_ge(A * B, A, "proven")
+    facts.require_eq(2 * A, 2 * B, "halves")
+    facts.require_eq(B, A, "again")
+    facts.require_ge(C, 2, "long enough")
+    assert [str(c) for c in facts] == ["b-a == 0 (halves)", "c-2 >= 0 (long enough)"]
+    assert [c.why for c in facts.failed(env({"a": 1, "b": 2, "c": 5}))] == ["halves"]
+    with pytest.raises(SizeError, match="split: 3 is not 4"):
+        facts.require_eq(3, 4, "split")
+    with pytest.raises(SizeError, match="pad"):
+        facts.require_ge(-A, 0, "pad")
