@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kn_graph.dim import Dim, Size
     from kn_graph.dtype import DType
     from kn_graph.op import Op
+    from kn_graph.ops.reduce import ReduceFn
     from kn_graph.value import Value
 
     class Builder:
@@ -43,6 +44,12 @@ if TYPE_CHECKING:
         def compare(self, fn: str, x: Value, y: Value) -> Value: ...
         def select(self, condition: Value, x: Value, y: Value) -> Value: ...
         def cast(self, x: Value, dtype: DType, *, saturate: bool = True) -> Value: ...
+
+        # of the builders of neural networks and of indexing
+        def matmul(self, x: Value, y: Value, *, out_dtype: DType | None = None) -> Value: ...
+        def reduce(
+            self, fn: ReduceFn, x: Value, axes: Sequence[int] | None = None, *, keep: bool = False
+        ) -> Value: ...
 else:
 
     class Builder:

@@ -288,6 +288,7 @@ class Loader:
         found = None if local is not None else find_converter(domain, node.op_type, opset)
         if found is None:
             inputs = [scope.lookup(i, name) if i else None for i in node.input]
+            node = self._resolved_node(node, scope)
             function = local or self.functions.of_schema(node, domain, opset, inputs)
             return self._call(function, node, inputs, scope, name)
         context = NodeContext(self, scope, node, opset, name)
@@ -306,7 +307,7 @@ class Loader:
         """Convert the body of a function in place of the node that calls it."""
         opsets = {normal_domain(o.domain): o.version for o in function.opset_import}
         inner = Scope(self, scope.graph, opsets or scope.opsets, prefix=f"{name}/")
-        given = {a.name: self._resolved(a, scope) for a in node.attribute}
+        given = {a.name: a for a in node.attribute}
         defaults = {a.name: a for a in function.attribute_proto}
         inner.bindings = {**defaults, **given}
         for parameter, value in zip(function.input, inputs, strict=False):
@@ -316,6 +317,18 @@ class Loader:
         # optional outputs that the body leaves out may be missing where nobody wants them
         wanted = [o for o, _ in zip(function.output, node.output, strict=False)]
         return [inner.find(o) for o in wanted]
+
+    def _resolved_node(self, node: onnx.NodeProto, scope: Scope) -> onnx.NodeProto:
+        """Return a node whose attributes refer to no parameter of a function around it."""
+        if not any(a.ref_attr_name for a in node.attribute):
+            return node
+        import onnx
+
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        del copy.attribute[:]
+        copy.attribute.extend(self.attributes(node, scope).values())
+        return copy
 
     def _resolved(self, attribute: onnx.AttributeProto, scope: Scope) -> onnx.AttributeProto:
         if not attribute.ref_attr_name:

@@ -58,16 +58,11 @@ def _spatial_rank(x: TensorType, w: TensorType, what: str) -> int:
 def grouped_product(w: Array, columns: Array, groups: int) -> Array:
     """Return [M, P], the product of weights [M, C/G, *k] with columns [C, *k, P] in G groups."""
     outputs, points = w.shape[0], columns.shape[-1]
-    if groups == 1:
-        return np.matmul(w.reshape(outputs, -1), columns.reshape(-1, points))
-    if not columns.size:
+    if not (columns.size and w.size):
         return np.zeros((outputs, points), columns.dtype)
-    product = np.matmul(w.reshape(groups, outputs // groups, -1), _split(columns, groups))
+    left = w.reshape(groups, outputs // groups, -1)
+    product = np.matmul(left, columns.reshape(groups, -1, points))
     return product.reshape(outputs, points)
-
-
-def _split(columns: Array, groups: int) -> Array:
-    return columns.reshape(groups, -1, columns.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -102,9 +97,7 @@ class Conv(Op):
         grouped_channels(ctx, w.shape[0], self.groups, "output channels")
         ctx.require_eq(w.shape[1], each, "the channels of a group that weights and input have")
         kernel = w.shape[2:]
-        counts = window_counts(
-            ctx, x.shape[2:], kernel, self.strides, self.dilations, self.pads
-        )
+        counts = window_counts(ctx, x.shape[2:], kernel, self.strides, self.dilations, self.pads)
         return TensorType(dtype, (x.shape[0], w.shape[0], *counts))
 
     def eval(self, ctx: EvalContext, x: Array, w: Array) -> Array:

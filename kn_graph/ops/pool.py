@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal
@@ -71,9 +71,7 @@ class Pool(Op):
     count_include_pad: bool = False
     indices: PoolIndices = "none"
 
-    def infer(
-        self, ctx: InferContext, x: TensorType
-    ) -> TensorType | tuple[TensorType, TensorType]:
+    def infer(self, ctx: InferContext, x: TensorType) -> TensorType | tuple[TensorType, TensorType]:
         """Count the windows."""
         rank = len(self.kernel)
         if x.rank < rank:
@@ -116,7 +114,7 @@ class Pool(Op):
         out = out.astype(x.dtype)
         if self.indices == "none":
             return out
-        return out, self._indices(x, pads, counts)
+        return out, self._indices(x.astype(wide, copy=False), pads, counts)
 
     def _windows(
         self, x: Array, pads: list[tuple[int, int]], counts: tuple[int, ...], fill: Any
@@ -150,15 +148,54 @@ class Pool(Op):
         rank = len(self.kernel)
         lead = x.shape[: x.ndim - rank]
         positions = _positions(lead, x.shape[x.ndim - rank :], self.indices)
-        order: Callable[[Array], Array] = _sort_key(x.dtype)
-        shape = (*lead, *counts, -1)
-        where = self._windows(positions, pads, counts, -1).reshape(_known(shape, self.kernel))
-        values = self._windows(order(x), pads, counts, 0).reshape(where.shape)
-        best = np.argmax(np.where(where < 0, 0, values), axis=-1)
-        chosen: Array = np.take_along_axis(where, best[..., None], -1)[..., 0]
-        return chosen
+        shape = (*lead, *counts, int(np.prod(self.kernel)))
+        where = self._windows(positions, pads, counts, -1).reshape(shape)
+        values = self._windows(x, pads, counts, _lowest(x.dtype)).reshape(shape)
+        if 0 in shape:
+            return np.empty(shape[:-1], np.int64)
+        best = np.argmax(values, axis=-1)[..., None]
+        # padding is chosen only where nothing is larger than it: then any element will do
+        inside = np.argmax(where >= 0, axis=-1)[..., None]
+        chosen = np.take_along_axis(where, best, -1)
+        return np.where(chosen < 0, np.take_along_axis(where, inside, -1), chosen)[..., 0]
 
 
-def _known(shape: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
-    """Replace the -1 at the end, which NumPy cannot infer for an empty array."""
-    return (*shape[:-1], int(np.prod(kernel, dtype=np.int64)))
+def _positions(lead: tuple[int, ...], spatial: tuple[int, ...], order: PoolIndices) -> Array:
+    """Return the position of each element in the flattened tensor."""
+    count = int(np.prod(spatial, dtype=np.int64))
+    inner = np.arange(count).reshape(spatial if order == "row_major" else spatial[::-1])
+    inner = inner if order == "row_major" else inner.transpose()
+    outer = np.arange(int(np.prod(lead, dtype=np.int64))).reshape(lead) * count
+    return outer[(..., *(None,) * len(spatial))] + inner
+
+
+@dataclass(frozen=True)
+class MaxUnpool(Op):
+    """Put elements where a max pool found them; everything else is 0.
+
+    out[flattened][indices[i]] = x[i]; of several values for one place, the last stays.
+    Raises at run time where an index is outside of the result.
+
+    Shapes: x [any], indices int64 of the same -> `shape`.
+    """
+
+    shape: Shape
+
+    def infer(self, ctx: InferContext, x: TensorType, indices: TensorType) -> TensorType:
+        """Require indices like the values."""
+        if indices.dtype is not DType.INT64 or indices.rank != x.rank:
+            raise DTypeError(f"expected int64 indices like {x}, got {indices}")
+        for axis, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)):
+            ctx.require_eq(a, b, f"indices and values of max unpool at axis {axis}")
+        return TensorType(x.dtype, self.shape)
+
+    def eval(self, ctx: EvalContext, x: Array, indices: Array) -> Array:
+        """Write into zeros."""
+        out = np.zeros(ctx.sizes(self.shape), x.dtype)
+        if indices.size and not (indices.min() >= 0 and indices.max() < out.size):
+            raise ExecutionError(
+                f"max unpool to {out.size} elements: indices reach from {indices.min()} "
+                f"to {indices.max()}"
+            )
+        out.reshape(-1)[indices.reshape(-1)] = x.reshape(-1)
+        return out
