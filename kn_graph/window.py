@@ -203,10 +203,10 @@ def window_view(
         return np.empty((*x.shape[:lead], *counts, *kernel), x.dtype)
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     view = np.lib.stride_tricks.sliding_window_view(x, spans, tuple(range(lead, x.ndim)))
-    starts = (slice(0, (c - 1) * s + 1, s) for c, s in zip(counts, strides, strict=True))
-    taps = (slice(None, None, d) for d in dilations)
-    result: Array = view[(Ellipsis, *starts, *taps)]
-    return result
+    starts = [slice(0, (c - 1) * s + 1, s) for c, s in zip(counts, strides, strict=True)]
+    taps = [slice(None, None, d) for d in dilations]
+    index: Any = (Ellipsis, *starts, *taps)
+    return np.asarray(view[index])
 
 
 def tap_counts(
@@ -215,4 +215,4 @@ def tap_counts(
     """Return for each window of an axis how many of its elements lie in [low, high)."""
     starts = np.arange(count)[:, None] * stride - before
     positions = starts + np.arange(kernel)[None, :] * dilation
-    return np.count_nonzero((positions >= low) & (positions < high), axis=1)
+    return np.asarray(np.sum((positions >= low) & (positions < high), axis=1))

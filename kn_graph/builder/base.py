@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kn_graph.dim import Dim, Size
     from kn_graph.dtype import DType
     from kn_graph.op import Op
+    from kn_graph.ops.layout import PadMode
     from kn_graph.ops.reduce import ReduceFn
     from kn_graph.value import Value
 
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
         def slice(self, x: Value, axis: int, start: Size, length: Size, step: int = 1) -> Value: ...
         def flip(self, x: Value, axis: int) -> Value: ...
         def concat(self, xs: Sequence[Value], axis: int) -> Value: ...
+        def pad(
+            self,
+            x: Value,
+            pads: Sequence[tuple[Size, Size]],
+            mode: PadMode = "constant",
+            value: Value | None = None,
+        ) -> Value: ...
         def squeeze(self, x: Value, axes: Sequence[int]) -> Value: ...
         def unsqueeze(self, x: Value, axes: Sequence[int]) -> Value: ...
         def broadcast_together(self, *xs: Value) -> tuple[Value, ...]: ...
@@ -46,6 +54,19 @@ if TYPE_CHECKING:
         def cast(self, x: Value, dtype: DType, *, saturate: bool = True) -> Value: ...
 
         # of the builders of neural networks and of indexing
+        def channels(self, x: Value, rank: int) -> Value: ...
+        def conv(
+            self,
+            x: Value,
+            w: Value,
+            bias: Value | None = None,
+            *,
+            strides: Sequence[int] | None = None,
+            dilations: Sequence[int] | None = None,
+            pads: Sequence[tuple[Size, Size]] | None = None,
+            groups: int = 1,
+            out_dtype: DType | None = None,
+        ) -> Value: ...
         def matmul(self, x: Value, y: Value, *, out_dtype: DType | None = None) -> Value: ...
         def reduce(
             self, fn: ReduceFn, x: Value, axes: Sequence[int] | None = None, *, keep: bool = False

@@ -101,9 +101,7 @@ def einsum(builder: Builder, equation: str, xs: Sequence[Value]) -> Value:
     """
     graph = cast("Graph", builder)
     operands, result = parse_equation(equation, [x.rank for x in xs])
-    terms = [
-        _distinct(graph, x, labels) for x, labels in zip(xs, operands, strict=True)
-    ]
+    terms = [_distinct(graph, x, labels) for x, labels in zip(xs, operands, strict=True)]
     total = _summed(graph, terms[0], _needed(terms[1:], result))
     for i, term in enumerate(terms[1:], 1):
         needed = _needed(terms[i + 1 :], result)

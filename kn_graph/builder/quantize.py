@@ -7,7 +7,7 @@ accumulate in int32, zero points are subtracted from the weights or from the acc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from kn_graph.builder.base import Builder
 from kn_graph.dtype import DType, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kn_graph.dim import Size
     from kn_graph.value import Value
 
 __all__ = ["QuantizeBuilder", "integer_range", "is_zero"]
@@ -36,9 +39,7 @@ def is_zero(x: Value | None) -> bool:
         return True
     array = x.constant
     return (
-        array is not None
-        and array.size <= LOOKED_AT_ELEMS
-        and not array.astype(np.float32).any()
+        array is not None and array.size <= LOOKED_AT_ELEMS and not array.astype(np.float32).any()
     )
 
 
@@ -69,17 +70,24 @@ class QuantizeBuilder(Builder):
             precision: the type that the division is rounded to.
         """
         quotient = self.binary("div", self.cast(x, precision), self.cast(scale, precision))
+        return self._rounded(quotient, zero_point, dtype, saturate)
+
+    def requantize(
+        self, x: Value, scale: Value, zero_point: Value | None, *, dtype: DType
+    ) -> Value:
+        """Round x * scale to an integer type and add the zero point; x is an int32 sum."""
+        product = self.binary("mul", self.cast(x, DType.FLOAT32), scale)
+        return self._rounded(product, zero_point, dtype, saturate=True)
+
+    def _rounded(self, x: Value, zero_point: Value | None, dtype: DType, saturate: bool) -> Value:
         # halves of integers and the sum with a zero point need more than half precision
-        wide = DType.FLOAT64 if precision is DType.FLOAT64 else DType.FLOAT32
-        quotient = self.cast(quotient, wide)
+        x = self.cast(x, DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32)
         if dtype.is_int:
-            quotient = self.unary("round_even", quotient)
+            x = self.unary("round_even", x)
         if not is_zero(zero_point):
             assert zero_point is not None
-            quotient = self.binary("add", quotient, self.cast(zero_point, wide))
-        if dtype.is_int:
-            return self.clamp_cast(quotient, dtype)
-        return self.cast(quotient, dtype, saturate=saturate)
+            x = self.binary("add", x, self.cast(zero_point, x.dtype))
+        return self.clamp_cast(x, dtype) if dtype.is_int else self.cast(x, dtype, saturate=saturate)
 
     def clamp_cast(self, x: Value, dtype: DType) -> Value:
         """Cut floats to the range of an integer type and convert; a NaN becomes the least number.
@@ -157,16 +165,51 @@ class QuantizeBuilder(Builder):
         shift = self.binary("mul", self.cast(x_zero_point, DType.INT32), columns)
         return self.binary("sub", product, shift)
 
+    def conv_integer(
+        self,
+        x: Value,
+        w: Value,
+        x_zero_point: Value | None = None,
+        w_zero_point: Value | None = None,
+        *,
+        strides: Sequence[int] | None = None,
+        dilations: Sequence[int] | None = None,
+        pads: Sequence[tuple[Size, Size]] | None = None,
+        groups: int = 1,
+    ) -> Value:
+        """Convolve 8-bit tensors, less their zero points, to int32; sums wrap.
+
+        What is padded counts as zero: as the zero point of x.
+
+        Args:
+            x: [N, C, *spatial].
+            w: [M, C/groups, *kernel].
+            x_zero_point: of rank 0.
+            w_zero_point: of rank 0, or [M].
+            strides: as in `conv`.
+            dilations: as in `conv`.
+            pads: as in `conv`.
+            groups: as in `conv`.
+        """
+        if w_zero_point is not None and w_zero_point.rank:
+            w_zero_point = self.view(w_zero_point, (*w_zero_point.shape, *(1,) * (w.rank - 1)))
+        w = self.centered(w, w_zero_point)
+        shift = None
+        if not is_zero(x_zero_point):
+            assert x_zero_point is not None
+            x = self.pad(
+                x, [(0, 0), (0, 0), *(pads or [(0, 0)] * (x.rank - 2))], value=x_zero_point
+            )
+            pads = None
+            taps = self.reduce("sum", self.cast(w, DType.INT32), range(1, w.rank), keep=False)
+            shift = self.binary("mul", self.cast(x_zero_point, DType.INT32), taps)
+        window: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": pads}
+        out = self.conv(x, w, groups=groups, out_dtype=DType.INT32, **window)
+        return out if shift is None else self.binary("sub", out, self.channels(shift, out.rank))
+
     def centered(self, x: Value, zero_point: Value | None) -> Value:
         """Return x less its zero point: as it is where that is 0, else in 16 bits."""
         if is_zero(zero_point):
             return x
         assert zero_point is not None
         return self.binary("sub", self.cast(x, DType.INT16), self.cast(zero_point, DType.INT16))
-
-    def requantize(
-        self, x: Value, scale: Value, zero_point: Value | None, *, dtype: DType
-    ) -> Value:
-        """Round x * scale to an integer type and add the zero point; x is an int32 sum."""
-        product = self.binary("mul", self.cast(x, DType.FLOAT32), scale)
-        return self.quantize(product, self.scalar(1, DType.FLOAT32), zero_point, dtype=dtype)

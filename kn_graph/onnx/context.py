@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from kn_graph.builder.base import normalize_axes
+from kn_graph.condition import size_eq
 from kn_graph.dim import Size
 from kn_graph.dtype import DType
 from kn_graph.errors import MalformedModelError, UnsupportedModelError
@@ -236,6 +237,13 @@ class NodeContext:
         The latter is recorded as a guard of the graph; see `kn_graph.variants`.
         """
         return self.loader.decide(value, self.name, self.graph)
+
+    def decide_equal(self, a: Size, b: Size) -> bool | None:
+        """Return whether two sizes are equal, recorded as a guard where input sizes decide it.
+
+        None where it only shows at run time.
+        """
+        return self.loader.decide_truth(size_eq(a, b), self.name, self.graph)
 
     def normal_axes(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
         """Return axes counted from 0; raises ShapeError naming a wrong one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kn_graph.onnx.registry import converter
 from kn_graph.window import AutoPad, Pads, auto_pads, transposed_pads, transposed_size
@@ -36,6 +36,11 @@ class WindowAttributes:
     dilations: tuple[int, ...]
     pads: Pads
     auto_pad: AutoPad
+
+    @property
+    def steps(self) -> dict[str, Any]:
+        """Strides, dilations and pads, as building methods take them."""
+        return {"strides": self.strides, "dilations": self.dilations, "pads": self.pads}
 
 
 def window_attributes(
@@ -94,9 +99,7 @@ def conv(ctx: NodeContext) -> Value:
         x,
         w,
         ctx.optional(2),
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=window.pads,
+        **window.steps,
         groups=ctx.integer("group", 1),
     )
 
@@ -124,9 +127,7 @@ def conv_transpose(ctx: NodeContext) -> Value:
         x,
         w,
         ctx.optional(2),
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=pads,
+        **{**window.steps, "pads": pads},
         output_padding=padding,
         groups=ctx.integer("group", 1),
     )
@@ -160,9 +161,7 @@ def deform_conv(ctx: NodeContext) -> Value:
         offset,
         mask=ctx.optional(4),
         bias=ctx.optional(3),
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=window.pads,
+        **window.steps,
         groups=ctx.integer("group", 1),
         offset_groups=ctx.integer("offset_group", 1),
     )

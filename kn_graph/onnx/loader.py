@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from kn_graph.condition import Condition
+from kn_graph.condition import Condition, Truth
 from kn_graph.dim import Size, parse_size
 from kn_graph.dtype import DType
 from kn_graph.errors import InternalError, KnError, MalformedModelError, SymbolError
@@ -305,8 +305,9 @@ class Loader:
         name: str,
     ) -> list[Value | None]:
         """Convert the body of a function in place of the node that calls it."""
-        opsets = {normal_domain(o.domain): o.version for o in function.opset_import}
-        inner = Scope(self, scope.graph, opsets or scope.opsets, prefix=f"{name}/")
+        own = {normal_domain(o.domain): o.version for o in function.opset_import}
+        # bodies of preview operators use ai.onnx without importing it
+        inner = Scope(self, scope.graph, {**scope.opsets, **own}, prefix=f"{name}/")
         given = {a.name: a for a in node.attribute}
         defaults = {a.name: a for a in function.attribute_proto}
         inner.bindings = {**defaults, **given}
@@ -366,7 +367,10 @@ class Loader:
         content = value.content
         if content is None or content.size != 1:
             return None
-        truth = content.ravel()[0]
+        return self.decide_truth(content.ravel()[0], why, graph)
+
+    def decide_truth(self, truth: Truth, why: str, graph: Graph) -> bool | None:
+        """See `NodeContext.decide_equal`."""
         if not isinstance(truth, Condition):
             return bool(truth)
         return graph.decide(truth, why, self.options.assumed.decisions)

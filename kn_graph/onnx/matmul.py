@@ -54,5 +54,3 @@ def _scaled(ctx: NodeContext, x: Value, name: str) -> Value:
 def einsum(ctx: NodeContext) -> Value:
     """Sum products by Einstein's convention."""
     return ctx.graph.einsum(ctx.text("equation"), *ctx.inputs())
-
-

@@ -132,7 +132,7 @@ def layer_norm(
 
 
 def _statistics(ctx: NodeContext, x: Value, epsilon: float, *, center: bool) -> list[Value | None]:
-    """Return the mean (if asked for) and the reciprocal of the deviation, as training saves them."""
+    """Return what training saves, if asked for: the mean and the reciprocal of the deviation."""
     g = ctx.graph
     mean = inverse = None
     if ctx.wants(1) or ctx.wants(2):
@@ -179,10 +179,7 @@ def embed_layer_norm(ctx: NodeContext) -> list[Value | None]:
     words, positions, kinds = ctx.input(2), ctx.input(3), ctx.optional(4)
     gamma, beta, mask, where = ctx.input(5), ctx.input(6), ctx.optional(7), ctx.optional(8)
     batch, length = ids.shape
-    if where is None:
-        placed = g.slice(positions, 0, 0, length)
-    else:
-        placed = g.gather(positions, where, 0)
+    placed = g.slice(positions, 0, 0, length) if where is None else g.gather(positions, where, 0)
     total = g.add(g.gather(words, ids, 0), placed)
     if segments is not None and kinds is not None:
         total = g.add(total, g.gather(kinds, segments, 0))
@@ -241,7 +238,7 @@ def _scaled(ctx: NodeContext, x: Value, factor: float) -> Value:
 
 @converter("FusedGemm", "GemmFastGelu", domain=MICROSOFT)
 def fused_gemm(ctx: NodeContext) -> Value:
-    """alpha * A' B' + beta * C, then an activation."""
+    """A scaled product plus a scaled C, then an activation."""
     g, a, b, c = ctx.graph, ctx.input(0), ctx.input(1), ctx.optional(2)
     if ctx.op == "GemmFastGelu":
         out = g.matmul(a, b)
@@ -270,4 +267,3 @@ def fused_gemm(ctx: NodeContext) -> Value:
 def expand_dims(ctx: NodeContext) -> Value:
     """Insert an axis of size 1."""
     return ctx.graph.unsqueeze(ctx.input(0), ctx.axes(ctx.input(1)))
-

@@ -11,6 +11,7 @@ from kn_graph.onnx.registry import converter
 if TYPE_CHECKING:
     from kn_graph.dim import Size
     from kn_graph.onnx.context import NodeContext
+    from kn_graph.ops.reduce import ReduceFn
     from kn_graph.value import Value
 
 __all__: list[str] = []
@@ -38,18 +39,14 @@ def max_pool(ctx: NodeContext) -> Value | list[Value | None]:
             x,
             "max",
             kernel,
-            strides=window.strides,
-            dilations=window.dilations,
-            pads=window.pads,
+            **window.steps,
             ceil=ceil,
         )
     return list(
         ctx.graph.max_pool_with_indices(
             x,
             kernel,
-            strides=window.strides,
-            dilations=window.dilations,
-            pads=window.pads,
+            **window.steps,
             ceil=ceil,
             column_major=column_major,
         )
@@ -65,9 +62,7 @@ def average_pool(ctx: NodeContext) -> Value:
         x,
         "mean",
         kernel,
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=window.pads,
+        **window.steps,
         ceil=ceil,
         count_include_pad=ctx.flag("count_include_pad", False),
     )
@@ -82,9 +77,7 @@ def lp_pool(ctx: NodeContext) -> Value:
         _power(ctx, _widened(ctx, x), p),
         "sum",
         kernel,
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=window.pads,
+        **window.steps,
         ceil=ceil,
     )
     return g.cast(_root(ctx, total, p), x.dtype)
@@ -127,7 +120,7 @@ def _spatial_axes(ctx: NodeContext, x: Value) -> tuple[int, ...]:
 def global_pool(ctx: NodeContext) -> Value:
     """Reduce all spatial axes."""
     x = ctx.input(0)
-    fn = "mean" if ctx.op == "GlobalAveragePool" else "max"
+    fn: ReduceFn = "mean" if ctx.op == "GlobalAveragePool" else "max"
     return ctx.graph.reduce(fn, x, _spatial_axes(ctx, x), keep=True)
 
 

@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING
 from kn_graph.builder.quantize import is_zero
 from kn_graph.dim import Size
 from kn_graph.dtype import DType
+from kn_graph.onnx.conv import kernel_of_weights, window_attributes
 from kn_graph.onnx.registry import converter
 
 if TYPE_CHECKING:
     from kn_graph.onnx.context import NodeContext
     from kn_graph.value import Value
 
-__all__ = ["integer_product", "product_scale", "rows", "single", "spread"]
+__all__ = [
+    "integer_product",
+    "one_or_vector",
+    "product_scale",
+    "quantized_conv",
+    "rows",
+    "single",
+    "spread",
+]
 
 HALF = frozenset({DType.FLOAT16, DType.BFLOAT16})
 
@@ -162,7 +171,7 @@ def rows(ctx: NodeContext, x: Value | None) -> Value | None:
 
 @converter("QLinearMatMul", since=10)
 def qlinear_matmul(ctx: NodeContext) -> Value:
-    """A product of quantized matrices, quantized: with the sum in int32, or of float8 in float32."""
+    """A quantized product of quantized matrices; sums are int32, of float8 float32."""
     g = ctx.graph
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (ctx.input(i) for i in range(8))
     y_scale, y_zero = single(ctx, y_scale), single(ctx, y_zero)
@@ -174,9 +183,59 @@ def qlinear_matmul(ctx: NodeContext) -> Value:
         return g.quantize(product, y_scale, y_zero, dtype=y_zero.dtype)
     total = integer_product(ctx, a, b, a_zero, b_zero)
     # scales of rows stand in a column, unless the product is a vector
-    a_scale = a_scale if total.rank < 2 else rows(ctx, a_scale)
-    assert a_scale is not None
-    scale = product_scale(ctx, a_scale, b_scale, y_scale)
+    scale_of_a = a_scale if total.rank < 2 else rows(ctx, a_scale)
+    assert scale_of_a is not None
+    scale = product_scale(ctx, scale_of_a, b_scale, y_scale)
+    return g.requantize(total, scale, y_zero, dtype=y_zero.dtype)
+
+
+@converter("ConvInteger", since=10)
+def conv_integer(ctx: NodeContext) -> Value:
+    """A convolution in int32, exact for all mixes of int8 and uint8."""
+    x, w = ctx.input(0), ctx.input(1)
+    return integer_conv(ctx, x, w, ctx.optional(2), ctx.optional(3))
+
+
+def integer_conv(
+    ctx: NodeContext, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None
+) -> Value:
+    """Take the attributes of a convolution and apply it to integers less their zero points."""
+    window = window_attributes(ctx, x.shape[2:], kernel_of_weights(ctx, x, w))
+    return ctx.graph.conv_integer(
+        x,
+        w,
+        None if x_zero is None else single(ctx, x_zero),
+        one_or_vector(ctx, w_zero),
+        strides=window.strides,
+        dilations=window.dilations,
+        pads=window.pads,
+        groups=ctx.integer("group", 1),
+    )
+
+
+def one_or_vector(ctx: NodeContext, x: Value | None) -> Value | None:
+    """Return a vector of one element with rank 0, anything else as it is."""
+    return single(ctx, x) if x is not None and x.shape == (1,) else x
+
+
+@converter("QLinearConv", since=10)
+def qlinear_conv(ctx: NodeContext) -> Value:
+    """A convolution of quantized tensors with the sum in int32, quantized."""
+    return quantized_conv(ctx, ctx.input(0))
+
+
+def quantized_conv(ctx: NodeContext, x: Value) -> Value:
+    """Convert QLinearConv for an x [N, C, *spatial] that stands for input 0."""
+    g = ctx.graph
+    w, bias = ctx.input(3), ctx.optional(8)
+    x_scale, x_zero, w_scale, w_zero = (ctx.input(i) for i in (1, 2, 4, 5))
+    y_scale, y_zero = single(ctx, ctx.input(6)), single(ctx, ctx.input(7))
+    total = integer_conv(ctx, x, w, x_zero, w_zero)
+    if bias is not None:
+        total = g.add(total, g.channels(bias, total.rank))
+    w_scale = one_or_vector(ctx, w_scale) or w_scale
+    scale = product_scale(ctx, single(ctx, x_scale), w_scale, y_scale)
+    scale = g.channels(scale, total.rank) if scale.rank else scale
     return g.requantize(total, scale, y_zero, dtype=y_zero.dtype)
 
 

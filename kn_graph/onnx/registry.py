@@ -26,6 +26,8 @@ MODULES = (
     "loss",
     "matmul",
     "microsoft",
+    "microsoft_attention",
+    "microsoft_quantize",
     "ml",
     "norm",
     "pool",

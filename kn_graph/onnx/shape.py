@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kn_graph.dim import Dim, Size, size_prod
+from kn_graph.dim import Size, size_prod
 from kn_graph.onnx.registry import converter
 
 if TYPE_CHECKING:
@@ -154,9 +154,10 @@ def squeeze(ctx: NodeContext) -> Value:
     x = ctx.input(0)
     axes = _axes_of(ctx, since_input=13)
     if axes is None:
-        axes = tuple(a for a, s in enumerate(x.shape) if s == 1)
-        if any(isinstance(s, Dim) for s in x.shape):
-            ctx.unsupported(f"squeeze of all axes of size 1 of {x.type}: which ones is not known")
+        ones = [ctx.decide_equal(s, 1) for s in x.shape]
+        if None in ones:
+            ctx.unsupported(f"which axes of {x.type} have size 1 is only known at run time")
+        axes = tuple(a for a, one in enumerate(ones) if one)
     return ctx.graph.squeeze(x, axes)
 
 

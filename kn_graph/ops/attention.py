@@ -117,7 +117,7 @@ class Attention(Op):
             weights = self._weights(scores, bias).astype(wide, copy=False)
             stages["weights"] = weights
             values = _for_heads(v.astype(wide, copy=False), q.shape[1])
-            out = np.matmul(weights, values).astype(q.dtype)
+            out: Array = np.matmul(weights, values).astype(q.dtype)
         return out if self.scores == "none" else (out, stages[self.scores].astype(q.dtype))
 
     def _raw_scores(self, q: Array, k: Array) -> Array:
@@ -138,7 +138,7 @@ class Attention(Op):
         if bias is None:
             return np.asarray(weights)
         blind = np.all(np.isneginf(bias), axis=-1, keepdims=True)
-        return np.where(blind, weights.dtype.type(0), weights)
+        return np.asarray(np.where(blind, weights.dtype.type(0), weights))
 
     def _bias(
         self, masks: Sequence[Array], grid: tuple[int, ...], wide: np.dtype[Any], offset: int
@@ -164,7 +164,7 @@ class Attention(Op):
                 seen = near if seen is None else seen & near
         if seen is None:
             return total
-        hidden = np.where(seen, wide.type(0), wide.type(-np.inf))
+        hidden: Array = np.where(seen, wide.type(0), wide.type(-np.inf))
         return hidden if total is None else total + hidden
 
 

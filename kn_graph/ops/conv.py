@@ -18,7 +18,6 @@ from kn_graph.window import (
     Pads,
     check_window,
     count_windows,
-    extent,
     pad_windows,
     transposed_size,
     window_counts,
@@ -61,7 +60,7 @@ def grouped_product(w: Array, columns: Array, groups: int) -> Array:
     if not (columns.size and w.size):
         return np.zeros((outputs, points), columns.dtype)
     left = w.reshape(groups, outputs // groups, -1)
-    product = np.matmul(left, columns.reshape(groups, -1, points))
+    product: Array = np.matmul(left, columns.reshape(groups, -1, points))
     return product.reshape(outputs, points)
 
 
@@ -172,10 +171,7 @@ class ConvTranspose(Op):
         axes = zip(
             sizes, kernel, self.strides, self.dilations, self.pads, self.output_padding, strict=True
         )
-        return tuple(
-            0 if n == 0 else transposed_size(n, k, s, d, pads, more)
-            for n, k, s, d, pads, more in axes
-        )
+        return tuple(transposed_size(*axis) for axis in axes)
 
     def eval(self, ctx: EvalContext, x: Array, w: Array) -> Array:
         """Multiply, then add up where kernels overlap, element of the kernel by element."""
@@ -185,21 +181,18 @@ class ConvTranspose(Op):
         sizes = ctx.sizes(self._sizes(spatial, kernel))
         befores = [ctx.size(b) for b, _ in self.pads]
         # room for every kernel as a whole; the part [before, before + size) is the result
-        room = [
-            max(b + n, (i - 1) * s + int(extent(k, d)))  # type: ignore[arg-type]
-            for b, n, i, k, s, d in zip(
-                befores, sizes, spatial, kernel, self.strides, self.dilations, strict=True
-            )
-        ]
+        axes = zip(befores, sizes, spatial, kernel, self.strides, self.dilations, strict=True)
+        room = [max(b + n, (i - 1) * s + (k - 1) * d + 1) for b, n, i, k, s, d in axes]
         channels = w.shape[1] * self.groups
         out = np.zeros((x.shape[0], channels, *room), wide)
         with np.errstate(all="ignore"):
             if x.size and w.size:
                 parts = self._products(x.astype(wide, copy=False), w.astype(wide, copy=False))
                 for tap in np.ndindex(*kernel):
-                    out[(..., *self._covered(tap, spatial))] += parts[(slice(None),) * 2 + tap]
-        cut = (slice(b, b + n) for b, n in zip(befores, sizes, strict=True))
-        return cast_array(out[(..., *cut)], result, saturate=False)
+                    covered = (slice(None), slice(None), *self._covered(tap, spatial))
+                    out[covered] += parts[(slice(None), slice(None), *tap)]
+        cut = [slice(b, b + n) for b, n in zip(befores, sizes, strict=True)]
+        return cast_array(out[(slice(None), slice(None), *cut)], result, saturate=False)
 
     def _products(self, x: Array, w: Array) -> Array:
         """Return [N, M, *kernel, *spatial]: what each element adds, before it is placed."""
@@ -207,7 +200,7 @@ class ConvTranspose(Op):
         groups = self.groups
         left = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
         right = x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
-        product = np.matmul(left, right)
+        product: Array = np.matmul(left, right)
         return product.reshape(x.shape[0], each * groups, *kernel, *x.shape[2:])
 
     def _covered(self, tap: tuple[int, ...], spatial: tuple[int, ...]) -> tuple[slice, ...]:

@@ -31,7 +31,7 @@ class DeformConv(Op):
     linear interpolation along each axis, outside of x there are zeros. Narrow floats compute in
     float32. A NaN position reads as zeros; NaN in x spreads to every sample beside it.
 
-    Shapes, with K = prod(kernel) and r spatial axes: x [N, C, *spatial], w [M, C/groups, *kernel],
+    Shapes: with K = prod(kernel) and r spatial axes, x [N, C, *spatial], w [M, C/groups, *kernel],
     offset [N, offset_groups*K*r, *windows], mask (optional) [N, offset_groups*K, *windows]
     -> [N, M, *windows].
 
@@ -116,7 +116,7 @@ class DeformConv(Op):
         strides, dilations, shift = (
             np.reshape(v, (-1, 1, 1, 1)) for v in (self.strides, self.dilations, befores)
         )
-        return windows * strides - shift + taps * dilations
+        return np.asarray(windows * strides - shift + taps * dilations)
 
     def _sample(self, image: Array, position: Array) -> Array:
         """Interpolate [C, *spatial] at [axis, G, tap, window]: [G, C/G, tap, window]."""
@@ -129,7 +129,7 @@ class DeformConv(Op):
         floor = np.floor(np.clip(np.nan_to_num(position, nan=-2), -2, limits + 1)).astype(np.int64)
         fraction = (position - floor).astype(image.dtype)
         total = np.zeros((*grouped.shape[:2], *position.shape[2:]), image.dtype)
-        group = np.arange(self.offset_groups)[:, None, None]
+        group: Any = np.arange(self.offset_groups)[:, None, None]
         for corner in product((0, 1), repeat=len(spatial)):
             step = np.reshape(corner, limits.shape)
             at = floor + step

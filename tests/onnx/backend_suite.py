@@ -57,6 +57,15 @@ class Case:
         ramp = (np.arange(count).reshape(shape) / count).astype(np.float32)
         return model, [([ramp], [numpy_helper.to_array(expected)])]
 
+    @staticmethod
+    def feeds(model: onnx.ModelProto, given: list[Any]) -> dict[str, Any]:
+        """Return inputs by name; old models list their weights among the inputs."""
+        names = [v.name for v in model.graph.input]
+        if len(given) < len(names):
+            weights = {t.name for t in model.graph.initializer}
+            names = [n for n in names if n not in weights]
+        return dict(zip(names, given, strict=False))
+
     def check(self, expected: list[Any], got: list[Any]) -> None:
         """Compare as the suite itself does."""
         Runner.assert_similar_outputs(expected, got, self.case.rtol, self.case.atol)

@@ -7,7 +7,6 @@ passes fails the run, so the list only ever shrinks on purpose.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,8 +33,7 @@ def run(case: Case, *, optimize: bool) -> None:
     if optimize:
         graph = optimize_graph(graph)
     for given, expected in sets:
-        feeds: dict[str, Any] = dict(zip((v.name for v in model.graph.input), given, strict=False))
-        outputs = cpu_eval_graph(graph, feeds)
+        outputs = cpu_eval_graph(graph, case.feeds(model, given))
         case.check(expected, [outputs[v.name] for v in model.graph.output])
 
 

@@ -90,7 +90,7 @@ def run_onnxruntime(model: bytes, inputs: Mapping[str, Any]) -> list[Any]:
     return session.run(None, {i.name: np.asarray(inputs[i.name]) for i in session.get_inputs()})
 
 
-def assert_same(got: Sequence[Any], expected: Sequence[Any], **tolerance: float) -> None:
+def assert_same(got: Sequence[Any], expected: Sequence[Any], **tolerance: Any) -> None:
     """Compare types, shapes and elements; exact unless a tolerance is given."""
     assert len(got) == len(expected)
     for a, b in zip(got, expected, strict=True):

@@ -129,7 +129,7 @@ def test_default_parameters_are_those_of_the_operators(
 
 
 def test_activations_of_each_direction_take_their_own_parameters() -> None:
-    options = {
+    options: dict[str, Any] = {
         "activations": ["Tanh", "Elu"],
         "activation_alpha": [0.5],
         "direction": "bidirectional",
@@ -204,7 +204,7 @@ def test_no_steps_and_no_rows(op: str) -> None:
 def test_batch_first_is_a_permutation(op: str, direction: str) -> None:
     count = 2 if direction == "bidirectional" else 1
     inputs = operands(op, "b", "lengths", "h", "c", directions=count)
-    options = {"hidden_size": 2, "direction": direction}
+    options: dict[str, Any] = {"hidden_size": 2, "direction": direction}
     y, *last = run_here(node_model(op, inputs, STATES[op], **options), inputs)
     for name in ("x", "h", "c"):
         if inputs.get(name) is not None:

@@ -1,0 +1,3 @@
+"""Converters of com.microsoft attention operators."""
+
+__all__: list[str] = []
