@@ -12,6 +12,7 @@ from kn_graph.errors import ShapeError
 
 __all__ = [
     "MapType",
+    "NoType",
     "OptionalType",
     "SequenceType",
     "Shape",
@@ -82,8 +83,20 @@ class UnrankedType:
 
 
 @dataclass(frozen=True, slots=True)
+class NoType(UnrankedType):
+    """Of the elements of a container that is known to be empty; every tensor type includes it."""
+
+    def __str__(self) -> str:
+        """Return text such as `float32[none]`."""
+        return f"{self.dtype}[none]"
+
+
+@dataclass(frozen=True, slots=True)
 class SequenceType:
-    """A list of values of one type; at run time a Python list."""
+    """A list of values of one type; at run time a Python list.
+
+    Sizes in the type of the elements that mention data symbols differ from element to element.
+    """
 
     elem: ValueType
 

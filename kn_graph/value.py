@@ -133,6 +133,11 @@ class Value:
         assert not isinstance(self._content, bool)
         return self._content
 
+    def know(self, content: Content | None) -> None:
+        """Take note of what is known of the elements."""
+        if content is not None:
+            self._content = content
+
     def _constant_content(self) -> Content | None:
         a = self.constant
         if a is None or a.size > CONTENT_ELEMS or self.dtype not in CONTENT_DTYPES:

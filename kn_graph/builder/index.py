@@ -1,4 +1,4 @@
-"""Building methods that index and reduce."""
+"""Building methods that reduce, gather, scatter, sort, search and draw."""
 
 from __future__ import annotations
 
@@ -6,17 +6,30 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kn_graph.builder.base import Builder, normalize_axes, normalize_axis
+from kn_graph.dtype import DType
+from kn_graph.ops.cumulative import Cumulative, CumulativeFn
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
-from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceFn
+from kn_graph.ops.index import Iota
+from kn_graph.ops.nms import NonMaxSuppression
+from kn_graph.ops.nonzero import NonZero, Unique
+from kn_graph.ops.random import Distribution, Random
+from kn_graph.ops.reduce import ArgReduce, Det, Reduce, ReduceFn, ReduceTo
+from kn_graph.ops.scatter import ScatterElements, ScatterFn, ScatterND
+from kn_graph.ops.sort import TopK
 
 if TYPE_CHECKING:
+    from kn_graph.dim import Size
     from kn_graph.value import Value
 
 __all__ = ["IndexBuilder"]
 
+STREAMS_A_GRAPH = 1 << 20
+
 
 class IndexBuilder(Builder):
-    """See the module."""
+    """See the module. Axes may be negative: they then count from the end."""
+
+    # ---- reductions -------------------------------------------------------------------------
 
     def reduce(
         self, fn: ReduceFn, x: Value, axes: Sequence[int] | None = None, *, keep: bool = False
@@ -26,6 +39,10 @@ class IndexBuilder(Builder):
         reduced = self.push(Reduce(fn, over), x)
         return self.unsqueeze(reduced, over) if keep else reduced
 
+    def reduce_to(self, fn: ReduceFn, x: Value, shape: Sequence[Size]) -> Value:
+        """Combine elements along the axes that `shape` makes 1: the opposite of `broadcast`."""
+        return self.push(ReduceTo(fn, tuple(shape)), x)
+
     def arg_reduce(
         self, x: Value, axis: int, *, largest: bool = True, last: bool = False, keep: bool = False
     ) -> Value:
@@ -34,14 +51,127 @@ class IndexBuilder(Builder):
         found = self.push(ArgReduce(at, largest, last), x)
         return self.unsqueeze(found, [at]) if keep else found
 
+    def cumulative(
+        self,
+        fn: CumulativeFn,
+        x: Value,
+        axis: int,
+        *,
+        exclusive: bool = False,
+        reverse: bool = False,
+    ) -> Value:
+        """Take running sums or products along an axis; see `Cumulative`."""
+        return self.push(Cumulative(fn, normalize_axis(axis, x.rank), exclusive, reverse), x)
+
+    def det(self, x: Value) -> Value:
+        """Take the determinant of each matrix of the last two axes."""
+        return self.push(Det(), x)
+
+    # ---- reading and writing by index -------------------------------------------------------
+
     def gather(self, x: Value, indices: Value, axis: int = 0) -> Value:
-        """Choose slices of an axis by index."""
-        return self.push(Gather(normalize_axis(axis, x.rank)), x, indices)
+        """Choose slices of an axis by indices of any shape (NumPy take).
+
+        Raises:
+            ShapeError: an index that is known does not exist.
+        """
+        axis = normalize_axis(axis, x.rank)
+        self._check_known_indices(x, indices, axis)
+        return self.push(Gather(axis), x, indices)
 
     def gather_elements(self, x: Value, indices: Value, axis: int = 0) -> Value:
-        """Choose one element of an axis for each index."""
-        return self.push(GatherElements(normalize_axis(axis, x.rank)), x, indices)
+        """Choose one element of an axis for each index (NumPy take_along_axis)."""
+        axis = normalize_axis(axis, x.rank)
+        self._check_known_indices(x, indices, axis)
+        return self.push(GatherElements(axis), x, indices)
 
     def gather_nd(self, x: Value, indices: Value, batch_axes: int = 0) -> Value:
-        """Choose slices by index vectors."""
+        """Choose slices by index tuples, which lie along the last axis of `indices`."""
         return self.push(GatherND(batch_axes), x, indices)
+
+    def scatter_elements(
+        self, x: Value, indices: Value, updates: Value, axis: int, reduction: ScatterFn = "none"
+    ) -> Value:
+        """Write or combine one element of an axis for each index."""
+        axis = normalize_axis(axis, x.rank)
+        self._check_known_indices(x, indices, axis)
+        return self.push(ScatterElements(axis, reduction), x, indices, updates)
+
+    def scatter_nd(
+        self, x: Value, indices: Value, updates: Value, reduction: ScatterFn = "none"
+    ) -> Value:
+        """Write or combine slices by index tuples, which lie along the last axis of `indices`."""
+        return self.push(ScatterND(reduction), x, indices, updates)
+
+    def _check_known_indices(self, x: Value, indices: Value, axis: int) -> None:
+        """Refuse indices that are known (few of them: weights are not read) and do not exist."""
+        content, n = indices.content, x.shape[axis]
+        if content is None:
+            return
+        numbers = [i for i in content.ravel().tolist() if isinstance(i, int)]
+        for i in {min(numbers), max(numbers)} if numbers else ():
+            why = f"index {i} exists in axis {axis} of {x.name}, which has size {n}"
+            self.require_ge(n, i + 1 if i >= 0 else -i, why)
+
+    def iota(self, length: Size, dtype: DType = DType.INT64) -> Value:
+        """Return the integers from 0 up to `length`, exclusive."""
+        return self.push(Iota(length, dtype))
+
+    # ---- sorting and searching --------------------------------------------------------------
+
+    def top_k(
+        self, x: Value, k: Size, axis: int = -1, *, largest: bool = True
+    ) -> tuple[Value, Value]:
+        """Return the k largest or smallest elements along an axis in order, and their indices."""
+        values, indices = self.push_all(TopK(normalize_axis(axis, x.rank), k, largest), x)
+        return values, indices
+
+    def nonzero(self, x: Value) -> Value:
+        """Return where elements are not zero: int64 [rank, count]."""
+        return self.push(NonZero(), x)
+
+    def compress(self, x: Value, condition: Value, axis: int) -> Value:
+        """Take the slices of an axis where a condition of rank 1 holds; it may be shorter."""
+        where = self.nonzero(condition)
+        return self.gather(x, self.view(where, where.shape[1:]), axis)
+
+    def unique(self, x: Value, axis: int | None = None, *, ordered: bool = True) -> list[Value]:
+        """Return the different elements (slices), first indices, inverse indices and counts."""
+        at = None if axis is None else normalize_axis(axis, x.rank)
+        return list(self.push_all(Unique(at, ordered), x))
+
+    def non_max_suppression(
+        self,
+        boxes: Value,
+        scores: Value,
+        max_boxes: Value,
+        iou: Value,
+        score: Value | None = None,
+        *,
+        centered: bool = False,
+    ) -> Value:
+        """Choose boxes that do not overlap; see `NonMaxSuppression`."""
+        optional = () if score is None else (score,)
+        return self.push(NonMaxSuppression(centered), boxes, scores, max_boxes, iou, *optional)
+
+    # ---- random numbers ---------------------------------------------------------------------
+
+    def random(
+        self,
+        distribution: Distribution,
+        shape: Sequence[Size],
+        dtype: DType = DType.FLOAT32,
+        *,
+        key: int | None = None,
+    ) -> Value:
+        """Draw numbers, uniform in [0, 1) or normal; `key` fixes the seed, else the run does."""
+        return self.push(Random(distribution, tuple(shape), dtype, self._new_stream(), key))
+
+    def _new_stream(self) -> int:
+        """A number that no other node of this graph, its bodies or the graphs around uses."""
+        stream, scale = 0, 1
+        graph: Builder | None = self
+        while graph is not None:
+            stream += scale * len(graph.nodes)
+            graph, scale = graph.parent, scale * STREAMS_A_GRAPH
+        return stream

@@ -231,6 +231,19 @@ class NodeContext:
         """
         return self.loader.convert_body(self.graph_attribute(name), types, self.scope, self.name)
 
+    def bodies(self, *names: str) -> tuple[list[Graph], list[Value]]:
+        """Take subgraph attributes without declared inputs and convert them.
+
+        Returns:
+            The bodies, sealed, and the values that any of them captures: the inputs of each.
+        """
+        protos = [self.graph_attribute(name) for name in names]
+        return self.loader.convert_bodies(protos, (), self.scope, self.name)
+
+    def inline(self, name: str) -> list[Value]:
+        """Take a subgraph attribute without declared inputs, convert it here, return its outputs."""
+        return self.loader.convert_inline(self.graph_attribute(name), self.scope)
+
     def decide(self, value: Value) -> bool | None:
         """Return the truth of a boolean scalar where it is known, or follows from input sizes.
 

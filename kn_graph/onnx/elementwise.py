@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kn_graph.dtype import DType
+from kn_graph.onnx.random import keep_mask
 from kn_graph.onnx.registry import converter
 
 if TYPE_CHECKING:
@@ -245,14 +246,26 @@ def dropout_inference(ctx: NodeContext) -> list[Value | None]:
 
 @converter("Dropout", since=12)
 def dropout(ctx: NodeContext) -> list[Value | None]:
-    """Keep everything, unless training is on."""
-    ctx.ignore("seed")
-    x = ctx.input(0)
-    ratio, training = ctx.optional(1), ctx.array(2)
-    drops = ratio is None or ratio.constant is None or float(ratio.constant) != 0.0
-    if training is not None and bool(training) and drops:
-        ctx.unsupported("training_mode=True drops elements at random")
-    return [x, _full_mask(ctx, x) if ctx.wants(1) else None]
+    """Keep everything, unless training is on: then drop elements at random and scale the rest."""
+    x, ratio, training = ctx.input(0), ctx.optional(1), ctx.optional(2)
+    if training is None or _is(training, False) or (ratio is not None and _is(ratio, 0.0)):
+        ctx.ignore("seed")
+        return [x, _full_mask(ctx, x) if ctx.wants(1) else None]
+    g = ctx.graph
+    rate = g.scalar(0.5, DType.FLOAT32) if ratio is None else _scalar(ctx, ratio)
+    wide = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
+    scale, zero = 1 / (1 - g.cast(rate, wide)), g.scalar(0, wide)
+    mask = keep_mask(ctx, x, g.cast(rate, DType.FLOAT32))
+    if not _is(training, True):
+        on = _scalar(ctx, training)
+        mask = g.binary("logical_or", mask, g.logical_not(on))
+        scale = g.select(on, scale, g.scalar(1, wide))
+    kept = g.cast(g.select(mask, g.mul(g.cast(x, wide), scale), zero), x.dtype)
+    return [kept, mask]
+
+
+def _is(x: Value, number: float) -> bool:
+    return x.constant is not None and bool((x.constant == number).all())
 
 
 def _full_mask(ctx: NodeContext, x: Value) -> Value:

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kn_graph.condition import Condition, Truth
 from kn_graph.dim import Size, parse_size
-from kn_graph.dtype import DType
 from kn_graph.errors import InternalError, KnError, MalformedModelError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.onnx.attributes import attribute_kind, node_name, plain_attribute
 from kn_graph.onnx.context import NodeContext
 from kn_graph.onnx.file import ModelFile
 from kn_graph.onnx.functions import Functions
-from kn_graph.onnx.proto_types import value_type
+from kn_graph.onnx.proto_types import free_shape, value_type
 from kn_graph.onnx.registry import find_converter, normal_domain
 from kn_graph.onnx.survey import check_supported
 from kn_graph.onnx.tensor import TensorReader
-from kn_graph.types import TensorType, ValueType
+from kn_graph.types import OptionalType, SequenceType, TensorType, UnrankedType, ValueType
 from kn_graph.value import Value
 from kn_graph.variants import Assumptions
 
@@ -116,16 +115,19 @@ class Scope:
 
     def capture(self, name: str, value: Value) -> Value:
         """Make a value of the graph around readable here: as a copy, or as one more input."""
-        if value.graph is self.graph:
-            self.values[name] = value
-            return value
+        inner = value if value.graph is self.graph else self._copied(value)
+        if inner is None:
+            inner = self.captured(value, name)
+        self.values[name] = inner
+        return inner
+
+    def captured(self, value: Value, name: str) -> Value:
+        """Return the input that stands for a value of the graph around, making it when needed."""
         inner = self.captures.get(value)
         if inner is None:
-            inner = self._copied(value)
-        if inner is None:
             inner = self.graph.input_of_type(self._free_name(name), value.type)
+            inner.know(value.content)
             self.captures[value] = inner
-        self.values[name] = inner
         return inner
 
     def _copied(self, value: Value) -> Value | None:
@@ -209,11 +211,25 @@ class Loader:
         type = value_type(info.type, info.name, lambda text: self._symbol(scope.graph, text))
         given = self.options.input_shapes.get(info.name)
         if given is not None:
-            type = TensorType(
-                type.dtype if hasattr(type, "dtype") else DType.FLOAT32,
-                tuple(self._given_size(scope.graph, info.name, a, s) for a, s in enumerate(given)),
-            )
+            type = self._shaped(type, scope.graph, info.name, given)
         scope.values[info.name] = scope.graph.input_of_type(info.name, type)
+
+    def _shaped(
+        self, type: ValueType, graph: Graph, name: str, given: Sequence[int | str | None]
+    ) -> ValueType:
+        """Return the type of an input with the shape that the user gives; of a sequence, its rank.
+
+        Raises:
+            SymbolError: it has no shape.
+        """
+        if isinstance(type, OptionalType):
+            return OptionalType(self._shaped(type.elem, graph, name, given))
+        if isinstance(type, SequenceType) and isinstance(type.elem, (TensorType, UnrankedType)):
+            return SequenceType(TensorType(type.elem.dtype, free_shape(name, len(given))))
+        if isinstance(type, (TensorType, UnrankedType)):
+            sizes = (self._given_size(graph, name, a, s) for a, s in enumerate(given))
+            return TensorType(type.dtype, tuple(sizes))
+        raise SymbolError(f"input_shapes gives {name!r} a shape, but it is a {type}", name=name)
 
     def _given_size(self, graph: Graph, name: str, axis: int, size: int | str | None) -> Size:
         if isinstance(size, int):
@@ -375,25 +391,66 @@ class Loader:
             return bool(truth)
         return graph.decide(truth, why, self.options.assumed.decisions)
 
+    def convert_inline(self, proto: onnx.GraphProto, outer: Scope) -> list[Value]:
+        """Convert a subgraph without inputs into the graph around it, and return its outputs."""
+        if proto.input:
+            raise MalformedModelError(
+                f"subgraph {proto.name!r} has {len(proto.input)} inputs, expected none"
+            )
+        scope = self._subgraph_scope(proto, outer.graph, outer)
+        self._convert_nodes(proto.node, scope)
+        return self._subgraph_outputs(proto, scope)
+
     def convert_body(
         self, proto: onnx.GraphProto, types: Sequence[ValueType], outer: Scope, name: str
     ) -> tuple[Graph, list[Value]]:
         """See `NodeContext.body`."""
-        graph = Graph(proto.name or name, parent=outer.graph)
+        (body,), captured = self.convert_bodies([proto], types, outer, name)
+        return body, captured
+
+    def convert_bodies(
+        self, protos: Sequence[onnx.GraphProto], types: Sequence[ValueType], outer: Scope, name: str
+    ) -> tuple[list[Graph], list[Value]]:
+        """Convert subgraphs that get the same values; see `NodeContext.bodies`."""
+        scopes: list[Scope] = []
+        captured: list[Value] = []
+        for proto in protos:
+            scope = self._subgraph_scope(proto, Graph(proto.name or name, parent=outer.graph), outer)
+            self._declare_parameters(proto, types, scope)
+            for value in captured:
+                scope.captured(value, value.name)
+            self._convert_nodes(proto.node, scope)
+            for output, value in zip(
+                proto.output, self._subgraph_outputs(proto, scope), strict=True
+            ):
+                scope.graph.output(_free_output(output.name, scope.graph), value)
+            captured = list(scope.captures)
+            scopes.append(scope)
+        for scope in scopes:
+            for value in captured:  # what only later subgraphs read: an input that nobody reads
+                scope.captured(value, value.name)
+        return [scope.graph.seal() for scope in scopes], captured
+
+    def _subgraph_scope(self, proto: onnx.GraphProto, graph: Graph, outer: Scope) -> Scope:
         scope = Scope(self, graph, outer.opsets, outer, prefix=outer.prefix)
         scope.bindings = outer.bindings
         scope.initializers = self._initializers(proto)
+        return scope
+
+    def _declare_parameters(
+        self, proto: onnx.GraphProto, types: Sequence[ValueType], scope: Scope
+    ) -> None:
         if len(types) != len(proto.input):
             raise MalformedModelError(
                 f"subgraph {proto.name!r} has {len(proto.input)} inputs, expected {len(types)}"
             )
         for info, type in zip(proto.input, types, strict=True):
-            scope.values[info.name] = graph.input_of_type(info.name, type)
-        self._convert_nodes(proto.node, scope)
-        for i, output in enumerate(proto.output):
-            value = scope.lookup(output.name, f"outputs of subgraph {proto.name!r}")
-            graph.output(
-                output.name if output.name not in graph.outputs else f"{output.name}'{i}", value
-            )
-        captured = list(scope.captures)
-        return graph.seal(), captured
+            scope.values[info.name] = scope.graph.input_of_type(info.name, type)
+
+    def _subgraph_outputs(self, proto: onnx.GraphProto, scope: Scope) -> list[Value]:
+        where = f"outputs of subgraph {proto.name!r}"
+        return [scope.lookup(output.name, where) for output in proto.output]
+
+
+def _free_output(name: str, graph: Graph) -> str:
+    return name if name not in graph.outputs else f"{name}'{len(graph.outputs)}"

@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kn_graph.dtype import DType
+from kn_graph.onnx.conv import kernel_of_weights, window_attributes
 from kn_graph.onnx.registry import converter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kn_graph.onnx.context import NodeContext
     from kn_graph.value import Value
 
-__all__ = ["MICROSOFT", "fused_activation", "layer_norm"]
+__all__ = ["MICROSOFT", "channels_last", "fused_activation", "layer_norm"]
 
 MICROSOFT = "com.microsoft"
 
@@ -258,6 +259,54 @@ def fused_gemm(ctx: NodeContext) -> Value:
     if name == "Clip":
         defaults = [given["alpha"], given["beta"]]
     return fused_activation(ctx, out, name, defaults)
+
+
+# ---- convolutions ---------------------------------------------------------------------------
+
+
+@converter("FusedConv", domain=MICROSOFT)
+def fused_conv(ctx: NodeContext) -> Value:
+    """A convolution, a residual added, an activation."""
+    return _conv(ctx, ctx.input(0), ctx.optional(3))
+
+
+@converter("NhwcFusedConv", "NhwcConv", domain=MICROSOFT)
+def nhwc_conv(ctx: NodeContext) -> Value:
+    """The same with channels last; the weights are as ever."""
+    residual = ctx.optional(3)
+    if residual is not None:
+        residual = _channels_first(ctx, residual)
+    return channels_last(ctx, lambda x: _conv(ctx, x, residual), ctx.input(0))
+
+
+def _conv(ctx: NodeContext, x: Value, residual: Value | None) -> Value:
+    g, w = ctx.graph, ctx.input(1)
+    window = window_attributes(ctx, x.shape[2:], kernel_of_weights(ctx, x, w))
+    out = g.conv(
+        x,
+        w,
+        ctx.optional(2),
+        groups=ctx.integer("group", 1),
+        **window.steps,
+    )
+    if residual is not None:
+        out = g.add(out, residual)
+    name, params = ctx.text("activation", ""), ctx.reals("activation_params", ())
+    return fused_activation(ctx, out, name, params) if name else out
+
+
+def channels_last(
+    ctx: NodeContext, f: Callable[[Value], Value], x: Value, *, last: bool = True
+) -> Value:
+    """Apply a function of [N, C, *spatial] to x, which is [N, *spatial, C] if `last`."""
+    if not last:
+        return f(x)
+    out = f(_channels_first(ctx, x))
+    return ctx.graph.permute(out, (0, *range(2, x.rank), 1))
+
+
+def _channels_first(ctx: NodeContext, x: Value) -> Value:
+    return ctx.graph.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
 
 
 # ---- small ones -----------------------------------------------------------------------------

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kn_graph.builder.quantize import is_zero
-from kn_graph.dim import Size
 from kn_graph.dtype import DType
-from kn_graph.onnx.conv import window_attributes
 from kn_graph.onnx.microsoft import MICROSOFT
-from kn_graph.onnx.quantize import integer_product, one_or_vector, quantized_conv, single, spread
+from kn_graph.onnx.quantize import integer_product, one_or_vector, single, spread
 from kn_graph.onnx.recurrent import check_hidden_size, recurrent_attributes
 from kn_graph.onnx.registry import converter
 
@@ -148,16 +145,110 @@ def qgemm(ctx: NodeContext) -> Value:
     return g.requantize(total, scale, zero, dtype=dtype)
 
 
-@converter("QLinearConv", domain=MICROSOFT)
-def qlinear_conv(ctx: NodeContext) -> Value:
-    """As of ai.onnx, also with channels last."""
-    return channels_last(ctx, lambda x: quantized_conv(ctx, x), ctx.flag("channels_last", False))
+# ---- weights of few bits --------------------------------------------------------------------
 
 
-def channels_last(ctx: NodeContext, f: Callable[[Value], Value], last: bool = True) -> Value:
-    """Apply a function of [N, C, *spatial] to input 0, which is [N, *spatial, C] if `last`."""
-    g, x = ctx.graph, ctx.input(0)
-    if not last:
-        return f(x)
-    out = f(g.permute(x, (0, x.rank - 1, *range(1, x.rank - 1))))
-    return g.permute(out, (0, *range(2, x.rank), 1))
+@converter("MatMulNBits", domain=MICROSOFT)
+def matmul_n_bits(ctx: NodeContext) -> Value:
+    """A product with a transposed matrix of 2, 4 or 8 bits, quantized in blocks along k.
+
+    What `accuracy_level` allows to round is not rounded.
+    """
+    ctx.ignore("accuracy_level")
+    g, a, packed, scales = ctx.graph, ctx.input(0), ctx.input(1), ctx.input(2)
+    n, k, block = ctx.integer("N"), ctx.integer("K"), ctx.integer("block_size")
+    bits = _bits(ctx, "bits")
+    if ctx.integer("weight_prepacked", 0):
+        ctx.unsupported("weights packed for one kind of device")
+    zero_points, groups, bias = ctx.optional(3), ctx.optional(4), ctx.optional(5)
+    if block <= 0:
+        ctx.fail(f"block_size must be positive, got {block}")
+    if 0 in packed.shape:  # a projection that was left out
+        out = g.broadcast(g.scalar(0, a.dtype), (*a.shape[:-1], n))
+        return out if bias is None else g.add(out, bias)
+    blocks = -(-k // block)
+    codes = g.view(unpack_bits(ctx, packed, bits), (n, blocks * block))
+    codes = g.slice(codes, 1, 0, k)
+    scales = g.view(scales, (n, blocks))
+    zeros = _block_zeros(ctx, zero_points, bits, (n, blocks), scales)
+    scales, zeros = (_to_columns(ctx, v, groups, block, k) for v in (scales, zeros))
+    weights = g.dequantize(codes, scales, zeros, dtype=a.dtype)
+    out = g.matmul(a, g.transpose(weights))
+    return out if bias is None else g.add(out, bias)
+
+
+def _bits(ctx: NodeContext, name: str) -> int:
+    bits: int = ctx.integer(name, 4)
+    if bits not in (2, 4, 8):
+        ctx.unsupported(f"{bits} bits; expected 2, 4 or 8")
+    return bits
+
+
+def unpack_bits(ctx: NodeContext, x: Value, bits: int) -> Value:
+    """Return the numbers that are packed in the bytes of the last axis, the lowest bits first."""
+    g = ctx.graph
+    if bits == 8:
+        return x
+    mask = g.scalar((1 << bits) - 1, DType.UINT8)
+    shifted = [
+        g.binary("shift_right", x, g.scalar(shift, DType.UINT8)) for shift in range(0, 8, bits)
+    ]
+    parts = [g.binary("bit_and", s, mask) for s in shifted]
+    together = g.stack(parts, -1)
+    return g.view(together, (*x.shape[:-1], x.shape[-1] * (8 // bits)))
+
+
+def _block_zeros(
+    ctx: NodeContext, zeros: Value | None, bits: int, shape: tuple[int, int], scales: Value
+) -> Value:
+    """Return the zero point of each block: packed as the weights are, or floats, or the middle."""
+    g = ctx.graph
+    if zeros is None:
+        return g.broadcast(g.scalar(1 << (bits - 1), DType.UINT8), shape)
+    if zeros.dtype is not DType.UINT8:
+        return g.view(zeros, shape)
+    row = -(-shape[1] * bits // 8)
+    unpacked = unpack_bits(ctx, g.view(zeros, (shape[0], row)), bits)
+    return g.slice(unpacked, 1, 0, shape[1])
+
+
+def _to_columns(ctx: NodeContext, x: Value, groups: Value | None, block: int, k: int) -> Value:
+    """Repeat a number of each block for the columns of that block, or of their groups."""
+    g = ctx.graph
+    if groups is None:
+        return g.slice(g.repeat_interleave(x, 1, block), 1, 0, k)
+    return g.gather(x, g.slice(groups, 0, 0, k), 1)
+
+
+@converter("GatherBlockQuantized", domain=MICROSOFT)
+def gather_block_quantized(ctx: NodeContext) -> Value:
+    """Rows of a matrix that is quantized in blocks, as floats."""
+    g, data, indices = ctx.graph, ctx.input(0), ctx.input(1)
+    scales, zeros = ctx.input(2), ctx.optional(3)
+    bits, block = _bits(ctx, "bits"), ctx.integer("block_size", 128)
+    packed = data.dtype is DType.UINT8
+    if packed:
+        data = unpack_bits(ctx, data, bits)
+        # packing along blocks may pad the last one, for zero points more often than for data
+        zeros = None if zeros is None else _trimmed(ctx, unpack_bits(ctx, zeros, bits), scales)
+    (axis,) = ctx.normal_axes((ctx.integer("gather_axis", 0),), data.rank)
+    (along,) = ctx.normal_axes((ctx.integer("quantize_axis", 1),), data.rank)
+    if axis == along:
+        ctx.unsupported("gather_axis is quantize_axis")
+    parts = [data, scales, *([] if zeros is None else [zeros])]
+    # an index out of range gives zeros in onnxruntime; here it is an error, as of Gather
+    data, scales, *rest = (g.gather(p, indices, axis) for p in parts)
+    along += indices.rank - 1 if along > axis else 0
+    block = block or data.shape[along]
+
+    def spread_out(v: Value) -> Value:
+        return g.slice(g.repeat_interleave(v, along, block), along, 0, data.shape[along])
+
+    zero = spread_out(rest[0]) if rest else None
+    if zero is None and packed:
+        zero = g.scalar(1 << (bits - 1), DType.UINT8)
+    return g.dequantize(data, spread_out(scales), zero, dtype=scales.dtype)
+
+
+def _trimmed(ctx: NodeContext, x: Value, like: Value) -> Value:
+    return ctx.graph.slice(x, x.rank - 1, 0, like.shape[-1])

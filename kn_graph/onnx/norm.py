@@ -25,25 +25,34 @@ NARROW = (DType.FLOAT16, DType.BFLOAT16)
 # ---- softmax --------------------------------------------------------------------------------
 
 
-@converter("Softmax", "LogSoftmax", since=13)
+@converter("Softmax", "LogSoftmax", "Hardmax", since=13)
 def softmax(ctx: NodeContext) -> Value:
     """Along one axis."""
-    return _softmax(ctx, ctx.input(0), ctx.integer("axis", -1))
+    return _along(ctx, ctx.input(0), ctx.integer("axis", -1))
 
 
-@converter("Softmax", "LogSoftmax", until=12)
+@converter("Softmax", "LogSoftmax", "Hardmax", until=12)
 def softmax_flattened(ctx: NodeContext) -> Value:
     """Over all axes from `axis` on, together."""
     g, x = ctx.graph, ctx.input(0)
     (axis,) = ctx.normal_axes((ctx.integer("axis", 1),), x.rank)
     if axis == x.rank - 1:
-        return _softmax(ctx, x, axis)
-    return g.view(_softmax(ctx, g.flatten(x, axis), 1), x.shape)
+        return _along(ctx, x, axis)
+    return g.view(_along(ctx, g.flatten(x, axis), 1), x.shape)
 
 
-def _softmax(ctx: NodeContext, x: Value, axis: int) -> Value:
-    build = ctx.graph.softmax if ctx.op == "Softmax" else ctx.graph.log_softmax
-    return build(x, axis)
+def _along(ctx: NodeContext, x: Value, axis: int) -> Value:
+    builders = {"Softmax": ctx.graph.softmax, "LogSoftmax": ctx.graph.log_softmax}
+    return builders[ctx.op](x, axis) if ctx.op in builders else _hardmax(ctx, x, axis)
+
+
+def _hardmax(ctx: NodeContext, x: Value, axis: int) -> Value:
+    """1 at the first largest element (or the first NaN), 0 elsewhere."""
+    g = ctx.graph
+    (axis,) = ctx.normal_axes((axis,), x.rank)
+    positions = g.iota(x.shape[axis])
+    along = g.view(positions, [s if a == axis else 1 for a, s in enumerate(x.shape)])
+    return g.cast(g.compare("eq", along, g.arg_reduce(x, axis, keep=True)), x.dtype)
 
 
 # ---- over axes ------------------------------------------------------------------------------

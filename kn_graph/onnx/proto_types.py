@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kn_graph.dim import Size
+from kn_graph.dim import Size, SymbolKind, symbol
 from kn_graph.dtype import DType
 from kn_graph.errors import DTypeError, MalformedModelError
 from kn_graph.types import (
     MapType,
     OptionalType,
     SequenceType,
+    Shape,
     TensorType,
     UnrankedType,
     ValueType,
@@ -20,7 +21,10 @@ from kn_graph.types import (
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["type_proto", "value_type"]
+__all__ = ["free_shape", "type_proto", "value_type"]
+
+ANONYMOUS = frozenset({"", "?", "-1", "None"})
+"""Names of sizes by which exporters mean that any size will do: equal ones are not equal sizes."""
 
 
 def value_type(proto: onnx.TypeProto, name: str, resolve: Callable[[str], Size]) -> ValueType:
@@ -38,7 +42,8 @@ def value_type(proto: onnx.TypeProto, name: str, resolve: Callable[[str], Size])
     if kind == "tensor_type" or kind == "sparse_tensor_type":
         return _tensor_type(getattr(proto, kind), name, resolve)
     if kind == "sequence_type":
-        return SequenceType(_element(value_type(proto.sequence_type.elem_type, name, resolve)))
+        element = value_type(proto.sequence_type.elem_type, name, lambda text: 0)
+        return SequenceType(_element(element, name))
     if kind == "optional_type":
         return OptionalType(value_type(proto.optional_type.elem_type, name, resolve))
     if kind == "map_type":
@@ -47,9 +52,22 @@ def value_type(proto: onnx.TypeProto, name: str, resolve: Callable[[str], Size])
     raise MalformedModelError(f"{name!r} is declared without a type")
 
 
-def _element(t: ValueType) -> ValueType:
-    """Forget the shape of a sequence's elements: it may differ from one to the next."""
-    return UnrankedType(t.dtype) if isinstance(t, TensorType) else t
+def _element(t: ValueType, name: str) -> ValueType:
+    """Keep the rank of a sequence's elements only: their sizes may differ from one to the next.
+
+    Rank 0 says nothing, since writers (ONNX's own tests, too) put it where they mean any rank.
+    """
+    if not isinstance(t, TensorType):
+        return t
+    if not t.shape:
+        return UnrankedType(t.dtype)
+    return TensorType(t.dtype, free_shape(name, t.rank))
+
+
+def free_shape(name: str, rank: int) -> Shape:
+    """Return a shape whose sizes differ from one element of a sequence to the next."""
+    kind = SymbolKind.DATA
+    return tuple(symbol(f"{name}_{axis}", lo=0, kind=kind) for axis in range(rank))
 
 
 def _dtype(code: int, name: str) -> DType:
@@ -70,7 +88,8 @@ def _tensor_type(
         if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0:
             sizes.append(dim.dim_value)
         else:  # some exporters write -1 for "any"
-            sizes.append(resolve(dim.dim_param or f"{name}_{axis}"))
+            named = dim.dim_param not in ANONYMOUS
+            sizes.append(resolve(dim.dim_param if named else f"{name}_{axis}"))
     return TensorType(dtype, tuple(sizes))
 
 

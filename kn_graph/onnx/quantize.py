@@ -206,10 +206,8 @@ def integer_conv(
         w,
         None if x_zero is None else single(ctx, x_zero),
         one_or_vector(ctx, w_zero),
-        strides=window.strides,
-        dilations=window.dilations,
-        pads=window.pads,
         groups=ctx.integer("group", 1),
+        **window.steps,
     )
 
 

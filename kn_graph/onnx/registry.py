@@ -27,6 +27,7 @@ MODULES = (
     "matmul",
     "microsoft",
     "microsoft_attention",
+    "microsoft_qlinear",
     "microsoft_quantize",
     "ml",
     "norm",

@@ -1,4 +1,4 @@
-"""Reading elements by index."""
+"""Reading elements at indices that are data."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from kn_graph.dim import Size
 from kn_graph.errors import DTypeError, ExecutionError, ShapeError
 from kn_graph.op import Content, EvalContext, InferContext, Op
 from kn_graph.ops.layout import check_axis
-from kn_graph.types import TensorType
+from kn_graph.types import TensorType, format_shape
 
-__all__ = ["Gather", "GatherElements", "GatherND", "wrapped_indices"]
+__all__ = [
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "check_index_type",
+    "element_index",
+    "tuple_index",
+    "wrapped_indices",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -20,118 +29,176 @@ Array = np.ndarray[Any, Any]
 def check_index_type(indices: TensorType) -> None:
     """Raise DTypeError where indices are no integers."""
     if not indices.dtype.is_int:
-        raise DTypeError(f"indices must be integers, got {indices.dtype}")
+        raise DTypeError(f"indices are integers, got {indices.dtype}")
 
 
-def wrapped_indices(indices: Array, size: Any, what: str) -> Array:
-    """Return indices counted from 0; negative ones count from the end.
-
-    Args:
-        indices: integers of any shape.
-        size: of the axis, or sizes that broadcast with the indices.
-        what: names the axis in the error.
+def wrapped_indices(indices: Array, n: int, axis: int) -> Array:
+    """Return indices into an axis of size n counted from 0; negative ones count from the end.
 
     Raises:
-        ExecutionError: one is outside [-size, size).
+        ExecutionError: one does not exist; names the index and the size.
     """
-    wide = indices.astype(np.int64)
-    wrong = (wide < -np.asarray(size)) | (wide >= np.asarray(size))
-    if wrong.any():
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        raise ExecutionError(f"index {int(wide[at])} is outside {what} of size {size}")
-    return np.asarray(np.where(wide < 0, wide + size, wide))
+    indices = indices.astype(np.int64, copy=False)
+    outside = (indices < -n) | (indices >= n)
+    if outside.any():
+        raise ExecutionError(
+            f"index {int(indices[outside][0])} is out of range for axis {axis} of size {n}"
+        )
+    return np.where(indices < 0, indices + n, indices)
+
+
+def known_indices(content: Content) -> Array | None:
+    """Return what is known of indices as an array, where all are numbers."""
+    if all(isinstance(e, int) for e in content.ravel().tolist()):
+        return content.astype(np.int64)
+    return None
 
 
 @dataclass(frozen=True)
 class Gather(Op):
-    """Slices of an axis, chosen by index: out[a, i, b] = x[a, indices[i], b].
+    """Take elements of an axis by index: out[a, i, b] = x[a, indices[i], b].
 
-    Negative indices count from the end; others out of range are an error when it runs.
+    Negative indices count from the end. At run time an index that does not exist is an error.
 
-    Shapes: x [A.., n, B..], integer indices [I..] -> [A.., I.., B..].
+    Shapes: x [a.., n, b..], integer indices [i..] of any rank -> [a.., i.., b..].
     """
 
     axis: int
 
     def infer(self, ctx: InferContext, x: TensorType, indices: TensorType) -> TensorType:
         """Put the shape of the indices in place of the axis."""
-        check_axis(self.axis, x.rank, "gather axis")
         check_index_type(indices)
+        check_axis(self.axis, x.rank, "gather axis")
         shape = (*x.shape[: self.axis], *indices.shape, *x.shape[self.axis + 1 :])
         return TensorType(x.dtype, shape)
 
     def eval(self, ctx: EvalContext, x: Array, indices: Array) -> Array:
-        """Take along the axis."""
-        size = x.shape[self.axis]
-        return np.take(x, wrapped_indices(indices, size, f"axis {self.axis}"), axis=self.axis)
+        """Take with NumPy."""
+        return np.take(x, wrapped_indices(indices, x.shape[self.axis], self.axis), self.axis)
 
     def content(self, *operands: Content) -> Content | None:
-        """Choose among sizes."""
-        x, indices = operands
-        numbers = indices.ravel().tolist()
-        n = x.shape[self.axis]
-        if not all(type(i) is int and -n <= i < n for i in numbers):
+        """Take what is known, where the indices are numbers."""
+        x, indices = operands[0], known_indices(operands[1])
+        if indices is None:
             return None
-        return np.take(x, np.array(numbers, np.int64).reshape(indices.shape), axis=self.axis)
+        return _as_objects(
+            np.take(x, wrapped_indices(indices, x.shape[self.axis], self.axis), self.axis)
+        )
+
+
+def _as_objects(x: Any) -> Content:
+    """Wrap what NumPy returns for rank 0, which may be a bare object."""
+    if isinstance(x, np.ndarray):
+        return x
+    out = np.empty((), object)
+    out[()] = x
+    return out
 
 
 @dataclass(frozen=True)
 class GatherElements(Op):
-    """One element of an axis for each index: out[i, j, k] = x[i, indices[i, j, k], k] for axis 1.
+    """Take one element for each index: out[i, j, k] = x[i, indices[i, j, k], k] for axis 1.
 
-    Shapes: x [a, n, c], integer indices [i, j, k] with i <= a, k <= c -> [i, j, k].
+    Negative indices count from the end. At run time an index that does not exist is an error.
+
+    Shapes: x and integer indices of equal rank, indices not larger except along the axis
+    -> the shape of the indices.
     """
 
     axis: int
 
     def infer(self, ctx: InferContext, x: TensorType, indices: TensorType) -> TensorType:
-        """Return the shape of the indices."""
-        check_axis(self.axis, x.rank, "gather axis")
-        check_index_type(indices)
-        if x.rank != indices.rank:
-            raise ShapeError(f"indices of rank {indices.rank} for a tensor of rank {x.rank}")
-        for axis, (n, i) in enumerate(zip(x.shape, indices.shape, strict=True)):
-            if axis != self.axis:
-                ctx.require_ge(n, i, f"indices reach no further than axis {axis}")
+        """Return x's element type in the shape of the indices."""
+        check_elements(ctx, self.axis, x, indices, "gather")
         return TensorType(x.dtype, indices.shape)
 
     def eval(self, ctx: EvalContext, x: Array, indices: Array) -> Array:
-        """Take along the axis."""
-        cut = x[
-            tuple(slice(None) if a == self.axis else slice(s) for a, s in enumerate(indices.shape))
-        ]
-        wrapped = wrapped_indices(indices, x.shape[self.axis], f"axis {self.axis}")
-        return np.take_along_axis(cut, wrapped, self.axis)
+        """Index with NumPy."""
+        return np.asarray(x[element_index(indices, x.shape[self.axis], self.axis)])
+
+    def content(self, *operands: Content) -> Content | None:
+        """Take what is known, where the indices are numbers."""
+        x, indices = operands[0], known_indices(operands[1])
+        if indices is None:
+            return None
+        return _as_objects(x[element_index(indices, x.shape[self.axis], self.axis)])
+
+
+def check_elements(
+    ctx: InferContext, axis: int, x: TensorType, indices: TensorType, what: str
+) -> None:
+    """Check indices that have the rank of the tensor they point into."""
+    check_index_type(indices)
+    check_axis(axis, x.rank, f"{what} axis")
+    shapes = f"{format_shape(indices.shape)} into {format_shape(x.shape)}"
+    if x.rank != indices.rank:
+        raise ShapeError(f"{what} with indices {shapes}: the ranks differ")
+    for a, (n, count) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if a != axis:
+            ctx.require_ge(n, count, f"{what} with indices {shapes} at axis {a}")
+
+
+def element_index(indices: Array, n: int, axis: int) -> tuple[Array, ...]:
+    """Return the NumPy index that replaces coordinate `axis` of each place by `indices`."""
+    grid: list[Array] = list(np.ogrid[tuple(slice(s) for s in indices.shape)])
+    grid[axis] = wrapped_indices(indices, n, axis)
+    return tuple(grid)
 
 
 @dataclass(frozen=True)
 class GatherND(Op):
-    """Slices chosen by index vectors: out[b, i] = x[b, indices[b, i, 0], indices[b, i, 1], ...].
+    """Take slices by index tuples: out[b, i, ..] = x[b, indices[b, i, 0], indices[b, i, 1], ..].
 
-    Shapes: x [B.., n_1 .. n_k, S..], integer indices [B.., I.., k] -> [B.., I.., S..].
+    Negative indices count from the end. At run time an index that does not exist is an error.
+
+    Shapes: x [b.., n_1..n_k, s..], integer indices [b.., i.., k] -> [b.., i.., s..].
 
     Attributes:
-        batch_axes: number of leading axes B that both share.
+        batch_axes: number of leading axes that both share.
     """
 
     batch_axes: int = 0
 
     def infer(self, ctx: InferContext, x: TensorType, indices: TensorType) -> TensorType:
-        """Read the length of the index vectors off the last axis."""
-        check_index_type(indices)
-        if indices.rank <= self.batch_axes or not isinstance(indices.shape[-1], int):
-            raise ShapeError(f"indices {indices} do not end in index vectors of a known length")
+        """Replace the axes that a tuple points into by those of the tuples."""
+        depth = tuple_depth(x, indices, self.batch_axes)
         for axis in range(self.batch_axes):
-            ctx.require_eq(x.shape[axis], indices.shape[axis], f"gather batch axis {axis}")
-        k = indices.shape[-1]
-        if self.batch_axes + k > x.rank:
-            raise ShapeError(f"index vectors of length {k} for a tensor of rank {x.rank}")
-        return TensorType(x.dtype, indices.shape[:-1] + x.shape[self.batch_axes + k :])
+            ctx.require_eq(x.shape[axis], indices.shape[axis], f"batch axis {axis} of gather")
+        shape = (*indices.shape[:-1], *x.shape[self.batch_axes + depth :])
+        return TensorType(x.dtype, shape)
 
     def eval(self, ctx: EvalContext, x: Array, indices: Array) -> Array:
-        """Index with arrays."""
-        b, k = self.batch_axes, indices.shape[-1]
-        sizes = np.array(x.shape[b : b + k], np.int64)
-        wrapped = wrapped_indices(indices, sizes, f"axes {b} to {b + k - 1}")
-        lead = np.ogrid[tuple(slice(n) for n in indices.shape[:-1])][:b] if b else []
-        return x[(*lead, *(wrapped[..., i] for i in range(k)))] if b + k else x
+        """Index with NumPy."""
+        return np.asarray(x[tuple_index(indices, x.shape, self.batch_axes)])
+
+    def content(self, *operands: Content) -> Content | None:
+        """Take what is known, where the indices are numbers."""
+        x, indices = operands[0], known_indices(operands[1])
+        if indices is None:
+            return None
+        return _as_objects(x[tuple_index(indices, x.shape, self.batch_axes)])
+
+
+def tuple_depth(x: TensorType, indices: TensorType, batch_axes: int) -> int:
+    """Check index tuples, which lie along the last axis, and return their length."""
+    check_index_type(indices)
+    what = f"index tuples {format_shape(indices.shape)} into {format_shape(x.shape)}"
+    if x.rank < 1 or indices.rank < 1:
+        raise ShapeError(f"{what}: both must have an axis")
+    if not 0 <= batch_axes < min(x.rank, indices.rank):
+        raise ShapeError(f"{what}: there are no {batch_axes} batch axes")
+    depth: Size = indices.shape[-1]
+    if not isinstance(depth, int):
+        raise ShapeError(f"{what}: how long they are is only known at run time")
+    if not 1 <= depth <= x.rank - batch_axes:
+        raise ShapeError(f"{what}: a tuple has 1 to {x.rank - batch_axes} indices, not {depth}")
+    return depth
+
+
+def tuple_index(indices: Array, shape: tuple[int, ...], batch_axes: int) -> tuple[Array, ...]:
+    """Return the NumPy index of index tuples into a tensor of the given shape."""
+    tuples = indices.shape[:-1]
+    grid: list[Array] = list(np.ogrid[tuple(slice(s) for s in tuples)])
+    axes = range(batch_axes, batch_axes + indices.shape[-1])
+    parts = [wrapped_indices(indices[..., i], shape[a], a) for i, a in enumerate(axes)]
+    return (*grid[:batch_axes], *parts)

@@ -91,7 +91,8 @@ class Recurrent(Op):
         linear_before_reset: of a gru, see above.
         input_forget: of an lstm, see above.
         quantize_hidden: round H' to 8 bits before each product with R, as DynamicQuantizeLinear
-            over the whole of H' and DequantizeLinear do.
+            over the whole of H' and DequantizeLinear do; the rows of sequences that ended before
+            the step before count as 0.
     """
 
     kind: CellKind
@@ -256,7 +257,10 @@ class _Pass:
         y = np.zeros((steps, batch, hidden), x.dtype)
         for t in range(steps):
             valid = (t < lengths)[:, None]
-            new = self.step(products[t], *states)
+            before = states
+            if self.op.quantize_hidden:  # states of rows that have ended do not widen the range
+                before = [np.where((t <= lengths)[:, None], s, 0) for s in states]
+            new = self.step(products[t], *before)
             states = [np.where(valid, a, b) for a, b in zip(new, states, strict=True)]
             y[t] = np.where(valid, new[0], 0)
         return [y[order, columns], *states]

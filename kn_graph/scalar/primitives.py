@@ -123,12 +123,14 @@ class Signature:
                 )
         return DType.BOOL if self.gives_bool else common
 
-    def run(self, compute: Compute, arrays: Sequence[Any]) -> Array:
+    def run(self, compute: Compute, arrays: Sequence[Any], *, exact: bool = True) -> Array:
         """Check the operands, call `compute` on widened arrays, and round its result once.
 
         Args:
             compute: gets arrays of native types, with warnings off.
             arrays: the operands; they may broadcast.
+            exact: whether float32 arithmetic rounds `compute` correctly. Otherwise float32 operands
+                are widened to float64, so that the definition of a function carries no noise.
 
         Returns:
             A fresh array, of rank 0 if all operands are.
@@ -138,7 +140,10 @@ class Signature:
             return self._run_objects(self.objects, arrays)
         dtype = self.result_type(*[DType.from_numpy(a.dtype) for a in arrays]).numpy
         with np.errstate(all="ignore"):
-            result = np.asarray(compute(*[widen(a) for a in arrays]))
+            wide = [widen(a) for a in arrays]
+            if not exact and dtype == np.float32:
+                wide = [a.astype(np.float64) if a.dtype == dtype else a for a in wide]
+            result = np.asarray(compute(*wide))
             return result if result.dtype == dtype else result.astype(dtype)
 
     def _run_objects(self, ufunc: np.ufunc, arrays: Sequence[Array]) -> Array:

@@ -39,6 +39,10 @@ from kn_graph.scalar.primitives import PRIMITIVES, Array, Compute, Primitive, Si
 __all__ = ["SCALAR_TABLE", "NanRule", "ScalarFunction", "evaluate_scalar", "scalar_function"]
 
 
+CORRECTLY_ROUNDED = 0.5
+"""An error bound in ulps that only a correctly rounded result keeps."""
+
+
 class NanRule(Enum):
     """What a NaN operand does; the value is the text for people."""
 
@@ -118,7 +122,8 @@ class ScalarFunction:
     def evaluate(self, arrays: Sequence[Any], params: Mapping[str, float] | None = None) -> Array:
         """Compute the NumPy formula; see `evaluate_scalar`."""
         bound = self.bind(params)
-        return self.signature.run(_with_params(self.numpy, bound) if bound else self.numpy, arrays)
+        formula = _with_params(self.numpy, bound) if bound else self.numpy
+        return self.signature.run(formula, arrays, exact=self.ulps <= CORRECTLY_ROUNDED)
 
     def tolerance(
         self,
@@ -427,7 +432,8 @@ def evaluate_scalar(
 ) -> Array:
     """Compute a scalar function with its NumPy formula: the definition of what is correct.
 
-    Narrow floats are computed in float32 and rounded once at the end; integers wrap.
+    Narrow floats are computed in float32 and rounded once at the end, float32 in float64 where its
+    own arithmetic would not round correctly; integers wrap.
 
     Args:
         name: the row.

@@ -2,70 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
-from kn_graph import DType, Graph, Value
-from kn_graph.op import Op
-from kn_graph.ops import elementwise, gather, layout, reduce, source
+from kn_graph import DType
+from kn_graph.ops import (
+    attention,
+    conv,
+    cumulative,
+    deform,
+    elementwise,
+    gather,
+    index,
+    layout,
+    matmul,
+    nms,
+    nonzero,
+    norm,
+    pool,
+    random,
+    recurrent,
+    reduce,
+    scatter,
+    sort,
+    source,
+)
+from tests.ops.example import Example
 
-Build = Callable[..., Value | Sequence[Value]]
-
-
-@dataclass(frozen=True)
-class Example:
-    """A graph around one operation.
-
-    Attributes:
-        op: the class that the graph contains.
-        inputs: {name: (element type, shape)}; symbols by name.
-        build: makes the outputs of the graph and its inputs.
-        sizes: numbers for the symbols, one mapping a run.
-        high: integers are drawn from 0 to this, exclusive.
-    """
-
-    op: type[Op]
-    inputs: dict[str, tuple[str, tuple[Any, ...]]]
-    build: Build
-    sizes: tuple[dict[str, int], ...] = ({"n": 3}, {"n": 1}, {"n": 0})
-    high: int = 3
-    note: str = ""
-
-    def graph(self) -> Graph:
-        """Return the graph."""
-        g = Graph(self.op.__name__)
-        for name in _symbols(self.inputs):
-            g.symbol(name, lo=0)
-        values = [g.input(n, dtype, shape) for n, (dtype, shape) in self.inputs.items()]
-        out = self.build(g, *values)
-        for i, v in enumerate([out] if isinstance(out, Value) else out):
-            g.output(f"out{i}", v)
-        return g
-
-    def feeds(self, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-        """Return seeded inputs of given sizes."""
-        rng = np.random.default_rng(seed)
-        made = {}
-        for name, (dtype, shape) in self.inputs.items():
-            numbers = [sizes[s] if isinstance(s, str) else s for s in shape]
-            kind = DType.parse(dtype)
-            if kind.is_float:
-                made[name] = rng.standard_normal(numbers).astype(kind.numpy)
-            elif kind is DType.STRING:
-                made[name] = rng.choice(np.array(["a", "bc", ""], object), numbers)
-            else:
-                high = 2 if kind is DType.BOOL else self.high
-                made[name] = rng.integers(0, high, numbers).astype(kind.numpy)
-        return made
-
-
-def _symbols(inputs: dict[str, tuple[str, tuple[Any, ...]]]) -> list[str]:
-    found = {s: None for _, shape in inputs.values() for s in shape if isinstance(s, str)}
-    return list(found)
-
+__all__ = ["EXAMPLES", "Example"]
 
 F = "float32"
 X = {"x": (F, ("n", 4))}
@@ -82,7 +45,9 @@ EXAMPLES = [
         ({},),
     ),
     Example(layout.View, X, lambda g, x: g.view(x, (x.shape[0] * 2, 2))),
-    Example(layout.Broadcast, {"x": (F, ("n", 1))}, lambda g, x: g.broadcast(x, (2, x.shape[0], 5))),
+    Example(
+        layout.Broadcast, {"x": (F, ("n", 1))}, lambda g, x: g.broadcast(x, (2, x.shape[0], 5))
+    ),
     Example(layout.Permute, X, lambda g, x: g.permute(x, (1, 0))),
     Example(layout.Slice, X, lambda g, x: x[:, 1:4:2]),
     Example(layout.Slice, X, lambda g, x: x[:2], note="symbolic"),
@@ -117,5 +82,81 @@ EXAMPLES = [
         {"x": (F, (3, 3, 2)), "i": ("int64", ("n", 2))},
         lambda g, x, i: g.gather_nd(x, i),
     ),
+    Example(
+        scatter.ScatterElements,
+        {"x": (F, (3, 3)), "i": ("int64", (1, "n")), "u": (F, (1, "n"))},
+        lambda g, x, i, u: g.scatter_elements(x, i, u, 0, "add"),
+    ),
+    Example(
+        scatter.ScatterND,
+        {"x": (F, (3, 2)), "i": ("int64", ("n", 1)), "u": (F, ("n", 2))},
+        lambda g, x, i, u: g.scatter_nd(x, i, u, "max"),
+    ),
+    Example(reduce.ReduceTo, {"x": (F, ("n", 4))}, lambda g, x: g.reduce_to("sum", x, (1, 4))),
+    Example(reduce.Det, {"x": (F, ("n", 2, 2))}, lambda g, x: g.det(x)),
+    Example(cumulative.Cumulative, X, lambda g, x: g.cumulative("sum", x, 0, reverse=True)),
+    Example(index.Iota, X, lambda g, x: g.iota(x.shape[0] * 2 + 1)),
+    Example(sort.TopK, X, lambda g, x: g.top_k(x, 3)),
+    Example(nonzero.NonZero, {"x": ("int64", ("n", 4))}, lambda g, x: g.nonzero(x)),
+    Example(nonzero.Unique, {"x": ("int64", ("n",))}, lambda g, x: g.unique(x)),
+    Example(
+        nms.NonMaxSuppression,
+        {"b": (F, (1, "n", 4)), "s": (F, (1, 2, "n"))},
+        lambda g, b, s: g.non_max_suppression(
+            b, s, g.scalar(2, DType.INT64), g.scalar(0.5, DType.FLOAT32)
+        ),
+    ),
+    Example(random.Random, X, lambda g, x: g.random("normal", (x.shape[0], 3))),
+    Example(
+        matmul.MatMul,
+        {"x": (F, (2, "n", 4)), "y": (F, (4, 3))},
+        lambda g, x, y: x @ y,
+    ),
+    Example(
+        matmul.MatMul,
+        {"x": ("int8", ("n", 4)), "y": ("int8", (4, 3))},
+        lambda g, x, y: g.matmul(x, y, out_dtype=DType.INT32),
+        note="int8",
+    ),
+    Example(
+        conv.Conv,
+        {"x": (F, ("n", 4, 7, 8)), "w": (F, (6, 2, 3, 2)), "b": (F, (6,))},
+        lambda g, x, w, b: g.conv(
+            x, w, b, strides=(2, 1), dilations=(1, 2), pads=[(1, 0), (2, 1)], groups=2
+        ),
+    ),
+    Example(
+        conv.ConvTranspose,
+        {"x": (F, (2, 4, "n")), "w": (F, (4, 3, 3))},
+        lambda g, x, w: g.conv_transpose(x, w, strides=(2,), pads=[(1, 0)], output_padding=(1,)),
+        sizes=({"n": 3}, {"n": 1}),
+    ),
+    Example(
+        deform.DeformConv,
+        {"x": (F, ("n", 2, 5, 5)), "w": (F, (3, 2, 2, 2)), "o": (F, ("n", 8, 4, 4))},
+        lambda g, x, w, o: g.deform_conv(x, w, o),
+    ),
+    Example(
+        pool.Pool,
+        {"x": (F, (1, 2, "n", 5))},
+        lambda g, x: g.pool(x, "max", (2, 2), strides=(2, 2), pads=[(1, 1), (0, 1)], ceil=True),
+        sizes=({"n": 5}, {"n": 2}),
+    ),
+    Example(
+        pool.MaxUnpool,
+        {"x": (F, (1, 1, "n")), "i": ("int64", (1, 1, "n"))},
+        lambda g, x, i: g.max_unpool(x, i, (1, 1, 7)),
+    ),
+    Example(norm.Softmax, X, lambda g, x: [g.softmax(x), g.log_softmax(x, 0)]),
+    Example(norm.Norm, X, lambda g, x: g.norm(x, [1], 1e-5)),
+    Example(
+        attention.Attention,
+        {"q": (F, (2, 4, "n", 8)), "k": (F, (2, 2, 5, 8)), "v": (F, (2, 2, 5, 6))},
+        lambda g, q, k, v: g.attention(q, k, v, causal=True),
+    ),
+    Example(
+        recurrent.Recurrent,
+        {"x": (F, ("n", 2, 3)), "w": (F, (1, 16, 3)), "r": (F, (1, 16, 4))},
+        lambda g, x, w, r: g.recurrent("lstm", x, w, r),
+    ),
 ]
-

@@ -170,10 +170,10 @@ def test_lengths_mask_and_the_reverse_direction_starts_at_the_end(direction: str
         }
         alone = node_model("LSTM", one, names, hidden_size=2, direction=direction)
         y_one, *last_one = run_here(alone, one)
-        np.testing.assert_allclose(y[:length, :, row], y_one[:, :, 0], rtol=1e-6)
+        np.testing.assert_allclose(y[:length, :, row], y_one[:, :, 0], **CLOSE)
         assert not y[length:, :, row].any()
         for a, b in zip(last, last_one, strict=True):
-            np.testing.assert_allclose(a[:, row], b[:, 0], rtol=1e-6)
+            np.testing.assert_allclose(a[:, row], b[:, 0], **CLOSE)
 
 
 @pytest.mark.parametrize("op", GATES)
