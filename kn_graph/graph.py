@@ -27,12 +27,9 @@ from kn_graph.op import Content, Op
 from kn_graph.ops.source import Constant, Input, ReadSizes, Sizes
 from kn_graph.types import TensorType, ValueType
 from kn_graph.value import CONTENT_DTYPES, CONTENT_ELEMS, Node, Value
-from kn_graph.variants import VariantSource, variant_for
+from kn_graph.variants import Assumptions, VariantSource, variant_for
 
 __all__ = ["Graph"]
-
-TYPICAL_SIZE = 64
-"""What an open condition on a symbolic size is decided for first."""
 
 INT_RANGE = {d: (np.iinfo(d.numpy).min, np.iinfo(d.numpy).max) for d in (DType.INT64, DType.INT32)}
 
@@ -324,7 +321,7 @@ class Graph(
             self._read[value] = symbols
         return self._read[value]
 
-    def decide(self, condition: Condition, why: str, decisions: Mapping[str, bool]) -> bool | None:
+    def decide(self, condition: Condition, why: str, assumed: Assumptions) -> bool | None:
         """Decide a condition on input sizes once for this graph, and record the guard.
 
         Returns None where the condition depends on sizes that only show at run time.
@@ -337,8 +334,7 @@ class Graph(
         for guard in root.guards:
             if guard.condition == condition:
                 return guard.decided
-        typical = {s: max(s.lo, TYPICAL_SIZE) for s in condition.symbols}
-        decided = decisions.get(str(condition), condition.holds(typical))
+        decided = assumed.decide(condition)
         root.guards.append(Guard(condition, decided, why))
         return decided
 

@@ -18,11 +18,13 @@ from kn_graph.dim import Symbol
 from kn_graph.errors import SymbolError
 
 if TYPE_CHECKING:
+    from kn_graph.condition import Condition
     from kn_graph.graph import Graph
 
 __all__ = ["Assumptions", "Call", "VariantSource", "open_call", "symbols_by_name", "variant_for"]
 
-MAX_STEPS = 64
+TYPICAL_SIZE = 64
+"""What a symbolic size is taken to be, where a condition on it has to be decided first."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +33,28 @@ class Assumptions:
 
     Attributes:
         sizes: symbols pinned to a number, by name.
-        decisions: truth of conditions on sizes, by their text.
+        likely: numbers by which open conditions are decided, by name of the symbol.
+        decisions: truth of conditions that are decided already, by their text.
         fed: initializers that the caller feeds.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
+    likely: Mapping[str, int] = field(default_factory=dict)
     decisions: Mapping[str, bool] = field(default_factory=dict)
     fed: frozenset[str] = frozenset()
 
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """A hashable form."""
-        return (tuple(sorted(self.sizes.items())), tuple(sorted(self.decisions.items())), self.fed)
+    def decide(self, condition: Condition) -> bool:
+        """Return what a condition is assumed to be."""
+        known = self.decisions.get(str(condition))
+        if known is not None:
+            return known
+        numbers = {s: self.likely.get(s.name, max(s.lo, TYPICAL_SIZE)) for s in condition.symbols}
+        return condition.holds(numbers)
 
 
 VariantSource = Callable[[Assumptions], "Graph"]
 
-_cache: WeakKeyDictionary[Graph, dict[tuple[Any, ...], Graph]] = WeakKeyDictionary()
+_built: WeakKeyDictionary[Graph, list[tuple[Assumptions, Graph]]] = WeakKeyDictionary()
 _lock = Lock()
 
 
@@ -85,7 +92,7 @@ def open_call(
     if isinstance(inputs, Mapping):
         fed = frozenset(n for n in inputs if n in graph.overridable)
     if fed:
-        graph = _build(graph, Assumptions(fed=fed))
+        graph = _with_fed(graph, fed)
     arrays = list(check_inputs(graph, inputs).values())
     env = bind_symbols(graph.inputs, arrays, symbols_by_name(graph, dims))
     variant = variant_for(graph, env)
@@ -123,45 +130,64 @@ def variant_for(graph: Graph, env: Mapping[Symbol, int]) -> Graph:
     Raises:
         SymbolError: the numbers break an assumption, and the graph cannot be built again.
     """
+    if _holds(graph, env):
+        return graph
     numbers = {s.name: n for s, n in env.items()}
-    assumed = Assumptions()
-    current = graph
-    for _ in range(MAX_STEPS):
-        here = _env(current, numbers)
-        wrong = {
-            str(g.condition): not g.decided
-            for g in current.guards
-            if g.condition.symbols <= here.keys() and g.condition.holds(here) != g.decided
-        }
-        low = {s.name: n for s, n in here.items() if n < s.lo}
-        if not wrong and not low:
-            return current
-        if graph.variant_source is None:
-            broken = [f"size {s!r} is {n}" for s, n in low.items()] + [
-                f"{c} changed" for c in wrong
-            ]
-            raise SymbolError(f"this graph does not hold for these sizes: {', '.join(broken)}")
-        taken = {str(g.condition): g.decided for g in current.guards}
-        assumed = Assumptions({**assumed.sizes, **low}, {**assumed.decisions, **taken, **wrong})
-        current = _build(graph, assumed)
-    raise SymbolError(f"no variant of the graph was found for the sizes {numbers}")
+    with _lock:
+        known = list(_built.get(graph, ()))
+    for assumed, variant in known:
+        if _suits(assumed, variant, numbers):
+            return variant
+    if graph.variant_source is None:
+        raise SymbolError(f"this graph does not hold for these sizes: {_broken(graph, env)}")
+    low = {s.name: n for s, n in env.items() if n < s.lo}
+    assumed = Assumptions(sizes=low, likely=numbers)
+    variant = _build(graph, assumed)
+    if not _suits(assumed, variant, numbers):  # the file contradicts itself under these numbers
+        sizes = ", ".join(f"{n}={k}" for n, k in numbers.items())
+        raise SymbolError(f"the model does not allow these sizes: {sizes}")
+    return variant
 
 
-def _env(graph: Graph, numbers: Mapping[str, int]) -> dict[Symbol, int]:
-    return {
+def _holds(graph: Graph, env: Mapping[Symbol, int]) -> bool:
+    return all(n >= s.lo for s, n in env.items()) and all(
+        g.condition.holds(env) == g.decided
+        for g in graph.guards
+        if g.condition.symbols <= env.keys()
+    )
+
+
+def _suits(assumed: Assumptions, variant: Graph, numbers: Mapping[str, int]) -> bool:
+    if assumed.fed or any(numbers.get(n) != k for n, k in assumed.sizes.items()):
+        return False
+    env = {
         s: numbers[name]
-        for name, d in graph.symbols.items()
+        for name, d in variant.symbols.items()
         if (s := d.as_symbol) is not None and name in numbers
     }
+    return _holds(variant, env)
+
+
+def _broken(graph: Graph, env: Mapping[Symbol, int]) -> str:
+    sizes = [f"size {s.name!r} is {n}" for s, n in env.items() if n < s.lo]
+    guards = [
+        f"{g.condition} is {not g.decided}"
+        for g in graph.guards
+        if g.condition.symbols <= env.keys() and g.condition.holds(env) != g.decided
+    ]
+    return ", ".join(sizes + guards)
+
+
+def _with_fed(graph: Graph, fed: frozenset[str]) -> Graph:
+    with _lock:
+        known = list(_built.get(graph, ()))
+    found = [variant for assumed, variant in known if assumed.fed == fed]
+    return found[0] if found else _build(graph, Assumptions(fed=fed))
 
 
 def _build(graph: Graph, assumed: Assumptions) -> Graph:
+    assert graph.variant_source is not None
+    built = graph.variant_source(assumed)
     with _lock:
-        known = _cache.setdefault(graph, {})
-        found = known.get(assumed.key)
-    if found is None:
-        assert graph.variant_source is not None
-        found = graph.variant_source(assumed)
-        with _lock:
-            found = known.setdefault(assumed.key, found)
-    return found
+        _built.setdefault(graph, []).append((assumed, built))
+    return built

@@ -14,52 +14,17 @@ from kn_graph.errors import KnError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.types import TensorType
 
-__all__ = ["assumed_sizes", "concrete_shape"]
+__all__ = ["assumed_sizes", "concrete_shape", "shown_sizes"]
 
 CANDIDATES = (64, 512, 4096)
 """Tried in this order for sizes that are not of an input's first axis."""
 
-
-def assumed_sizes(
-    graph: Graph, dims: Mapping[str, int], values: Mapping[str, Any] | None = None
-) -> dict[str, int]:
-    """Choose a number for each symbol that neither `dims` nor given inputs bind.
-
-    1 for the first axis of an input; else the first of 64, 512, 4096 for which the graph's
-    requirements hold.
-
-    Args:
-        graph: whose symbols are meant.
-        dims: numbers given by name.
-        values: inputs given, by name.
-
-    Raises:
-        SymbolError: no choice satisfies the graph.
-    """
-    known = {**dims, **_bound_by(graph, values or {})}
-    first = {
-        s.name
-        for v in graph.inputs
-        if isinstance(v.type, TensorType) and v.type.shape
-        for s in symbols_of(v.type.shape[0])
-    }
-    free = [n for n in graph.symbols if n not in known]
-    batch = {n: 1 for n in free if n in first}
-    rest = [n for n in free if n not in first]
-    # all alike first: lengths that belong together are usually equal
-    choices = [tuple([c] * len(rest)) for c in CANDIDATES]
-    if len(rest) <= 3:
-        choices += list(product(CANDIDATES, repeat=len(rest)))
-    for choice in choices:
-        chosen = {**batch, **dict(zip(rest, choice, strict=True))}
-        if _legal(graph, {**known, **chosen}):
-            return chosen
-    raise SymbolError(
-        f"no sizes of {CANDIDATES} for {', '.join(rest)} satisfy the model; give them with --dim"
-    )
+MAX_MIXED = 3
+"""Of more sizes than this, only equal numbers for all are tried."""
 
 
-def _bound_by(graph: Graph, values: Mapping[str, Any]) -> dict[str, int]:
+def shown_sizes(graph: Graph, values: Mapping[str, Any]) -> dict[str, int]:
+    """Return the numbers of symbolic sizes that given inputs show by their shapes, by name."""
     found = {}
     for v in graph.inputs:
         x = values.get(v.name)
@@ -71,10 +36,48 @@ def _bound_by(graph: Graph, values: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
+def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
+    """Choose a number for each symbol of the graph's inputs that is not known.
+
+    1 for the first axis of an input; else the first of 64, 512, 4096 for which the graph's
+    requirements hold.
+
+    Args:
+        graph: whose symbols are meant.
+        known: numbers of other symbols, by name.
+
+    Raises:
+        SymbolError: no choice satisfies the graph.
+    """
+    first = {
+        s.name
+        for v in graph.inputs
+        if isinstance(v.type, TensorType) and v.type.shape
+        for s in symbols_of(v.type.shape[0])
+    }
+    free = [n for n in graph.symbols if n not in known]
+    batch = {n: 1 for n in free if n in first}
+    rest = [n for n in free if n not in first]
+    for choice in _choices(len(rest)):
+        chosen = {**batch, **dict(zip(rest, choice, strict=True))}
+        if _legal(graph, {**known, **chosen}):
+            return chosen
+    numbers = ", ".join(map(str, CANDIDATES))
+    raise SymbolError(
+        f"no assumption satisfies the model: tried {numbers} for {', '.join(map(repr, rest))} "
+        f"and 1 for {', '.join(map(repr, batch)) or 'nothing else'}; give sizes with --dim NAME=N"
+    )
+
+
+def _choices(count: int) -> list[tuple[int, ...]]:
+    """Return the numbers to try for so many sizes: equal ones first, since most belong together."""
+    equal = [(c,) * count for c in CANDIDATES]
+    return equal + list(product(CANDIDATES, repeat=count)) if 1 < count <= MAX_MIXED else equal
+
+
 def _legal(graph: Graph, numbers: Mapping[str, int]) -> bool:
-    env = _env(graph, numbers)
     try:
-        variant = graph.variant(env)
+        variant = graph.variant(_env(graph, numbers))
     except KnError:
         return False
     env = _env(variant, numbers)
@@ -94,4 +97,3 @@ def concrete_shape(t: TensorType, numbers: Mapping[str, int]) -> tuple[int, ...]
     """Return the shape with numbers, by name, in place of symbols."""
     env = {s: numbers[s.name] for size in t.shape for s in symbols_of(size)}
     return tuple(evaluate(s, env) for s in t.shape)
-

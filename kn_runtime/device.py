@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from kn_graph.errors import DeviceUnavailableError, UsageError
@@ -18,38 +18,42 @@ __all__ = ["Device"]
 
 Kind = Literal["reference", "cpu", "cuda"]
 
-NO_CPU_KERNELS = "the planned CPU executor is not built yet, so the NumPy reference runs"
-NO_CUDA = "the CUDA executor is not built yet"
+REFERENCE = "plain NumPy: slow, and the definition of what is right"
+CPU = "the planned CPU executor is not built yet, so the NumPy reference runs"
+NO_CUDA = ("the CUDA executor is not built yet",)
+"""Why no GPU can be used, one reason for each thing that was tried."""
 
 
 @dataclass(frozen=True)
 class Device:
     """A place to run graphs.
 
+    Two devices are equal when they are the same place, whatever led to it.
+
     Attributes:
         kind: reference, cpu or cuda.
         index: which one of its kind.
-        reason: why this device, and what about it may surprise.
+        reason: why it is this device, and what about it may surprise.
     """
 
     kind: Kind
     index: int = 0
-    reason: str = ""
+    reason: str = field(default="", compare=False)
 
     @classmethod
     def best(cls) -> Device:
         """Return the fastest device of this machine; `reason` says why it is that one."""
-        return cls("cpu", 0, f"no GPU is used ({NO_CUDA}); {NO_CPU_KERNELS}")
+        return cls("cpu", 0, f"no GPU, since {' and '.join(NO_CUDA)}; {CPU}")
 
     @classmethod
     def reference(cls) -> Device:
         """Return the NumPy reference: simple, slow, and the definition of what is right."""
-        return cls("reference", 0, "asked for: the NumPy reference")
+        return cls("reference", 0, REFERENCE)
 
     @classmethod
     def cpu(cls) -> Device:
         """Return the CPU."""
-        return cls("cpu", 0, f"asked for; {NO_CPU_KERNELS}")
+        return cls("cpu", 0, CPU)
 
     @classmethod
     def cuda(cls, index: int = 0) -> Device:
@@ -59,7 +63,8 @@ class Device:
             DeviceUnavailableError: it cannot be used; the text lists what was tried.
         """
         raise DeviceUnavailableError(
-            f"device cuda:{index} is not available: {NO_CUDA}. Use 'best', 'cpu' or 'reference'."
+            f"device cuda:{index} is not available: {'; '.join(NO_CUDA)}. "
+            "Use 'best', 'cpu' or 'reference'."
         )
 
     @classmethod
@@ -73,7 +78,7 @@ class Device:
         makers = {"best": cls.best, "reference": cls.reference, "cpu": cls.cpu, "cuda": cls.cuda}
         if text in makers:
             return makers[text]()
-        match = re.fullmatch(r"cuda:(\d+)", text)
+        match = re.fullmatch(r"cuda:([0-9]{1,4})", text)
         if match is None:
             raise UsageError(
                 f"unknown device {text!r}; expected best, reference, cpu, cuda or cuda:N"
@@ -110,11 +115,12 @@ class Device:
         """
         from kn_runtime.prepared import PreparedGraph
 
+        graph.seal()
         if optimize and self.kind != "reference":
             from kn_graph.optimizer import optimize_graph
 
             graph = optimize_graph(graph)
-        return PreparedGraph(graph.seal(), self, dims, options or PrepareOptions())
+        return PreparedGraph(graph, self, dims, options or PrepareOptions())
 
     def __str__(self) -> str:
         """Return the name that `parse` understands."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from kn_graph.errors import UsageError
 from kn_graph.reference import cpu_eval_graph
 from kn_graph.variants import symbols_by_name
 from kn_runtime.options import PrepareOptions
@@ -35,6 +36,7 @@ class PreparedGraph:
         symbols_by_name(graph, dims)  # refuses names that the graph does not have
         self.graph, self.device, self.options = graph, device, options
         self.dims = dict(dims or {})
+        self._closed = False
 
     def eval(
         self,
@@ -58,11 +60,16 @@ class PreparedGraph:
         Raises:
             InputError: an input is missing, unknown, or has a wrong type or size.
             ExecutionError: a value breaks the rule of an operator.
+            OutOfMemoryError: it would need more memory than there is.
+            UsageError: the prepared graph is closed.
         """
+        if self._closed:
+            raise UsageError(f"{self!r} is closed; prepare the graph again")
         return cpu_eval_graph(self.graph, inputs, {**self.dims, **(dims or {})}, seed=seed)
 
     def close(self) -> None:
         """Release what the device holds for this graph. Calling it twice does nothing."""
+        self._closed = True
 
     def __enter__(self) -> Self:
         """Return itself; leaving the context closes it."""

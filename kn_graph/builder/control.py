@@ -54,26 +54,22 @@ class ControlBuilder(Builder):
             ShapeError: nothing would ever end the loop.
         """
         scans = len(body.outputs) - 1 - len(initial)
-        count = self._iterations(body, trip, condition)
+        if condition is not None and _goes_on(body, condition):
+            condition = None  # it is always true
+        count = self._iterations(trip, condition)
         if count is not None:
             op = Loop(body, len(initial), scans, False, False, count)
             return self.push_all(op, *initial, *captured)
-        if trip is None and condition is None:
-            raise ShapeError("the loop has neither a trip count nor a condition: it never ends")
+        if condition is None and trip is None:
+            raise ShapeError("nothing ends the loop: no trip count, and a condition always true")
         op = Loop(body, len(initial), scans, trip is not None, condition is not None)
         limits = [v for v in (trip, condition) if v is not None]
         return self.push_all(op, *limits, *initial, *captured)
 
-    def _iterations(self, body: Graph, trip: Value | None, condition: Value | None) -> Size | None:
-        """Return the number of iterations where no condition ends the loop."""
+    def _iterations(self, trip: Value | None, condition: Value | None) -> Size | None:
+        """Return the number of iterations where it is known beforehand."""
         if condition is not None:
-            starts = _truth(condition)
-            if starts is False:
-                return 0
-            after = next(iter(body.outputs.values()))
-            goes_on = after is body.inputs[1] or _truth(after) is True
-            if starts is None or not goes_on:
-                return None
+            return 0 if _truth(condition) is False else None
         if trip is None:
             return None
         (number,) = self.read_sizes(trip, name="trip", lo=ANY_INTEGER)
@@ -101,5 +97,13 @@ class ControlBuilder(Builder):
 
 def _truth(value: Value) -> bool | None:
     content = value.content
-    truth = None if content is None else content.item()
+    truth = content.item() if content is not None and content.size == 1 else None
     return truth if isinstance(truth, bool) else None
+
+
+def _goes_on(body: Graph, condition: Value) -> bool:
+    """Return whether a loop that starts with a condition never ends by it."""
+    after = next(iter(body.outputs.values()), None)
+    if _truth(condition) is not True or after is None:
+        return False
+    return after is body.inputs[1] or _truth(after) is True

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kn_graph.builder.base import Builder, normalize_axes, normalize_axis
+from kn_graph.dim import size_prod
 from kn_graph.dtype import DType
 from kn_graph.ops.cumulative import Cumulative, CumulativeFn
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.index import Iota
+from kn_graph.ops.layout import Broadcast
 from kn_graph.ops.nms import NonMaxSuppression
-from kn_graph.ops.nonzero import NonZero, Unique
+from kn_graph.ops.nonzero import NonZero, Unique, nonzero_coordinates
 from kn_graph.ops.random import Distribution, Random
 from kn_graph.ops.reduce import ArgReduce, Det, Reduce, ReduceFn, ReduceTo
 from kn_graph.ops.scatter import ScatterElements, ScatterFn, ScatterND
@@ -23,7 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["IndexBuilder"]
 
+FEW_ELEMS = 64
+"""Constants of at most this many elements are searched while the graph is built."""
+
 STREAMS_A_GRAPH = 1 << 20
+"""Random nodes are numbered by position; this is the stride between a graph and those around."""
 
 
 class IndexBuilder(Builder):
@@ -127,8 +135,25 @@ class IndexBuilder(Builder):
         return values, indices
 
     def nonzero(self, x: Value) -> Value:
-        """Return where elements are not zero: int64 [rank, count]."""
-        return self.push(NonZero(), x)
+        """Return where elements are not zero: int64 [rank, count].
+
+        The count is a size where it follows from x, as it does for one number broadcast.
+        """
+        array = x.constant
+        if array is not None and array.size <= FEW_ELEMS:
+            return self.constant(nonzero_coordinates(array))
+        source = x.node.operands[0].constant if isinstance(x.node.op, Broadcast) else None
+        if source is None or source.size != 1:
+            return self.push(NonZero(), x)
+        if not nonzero_coordinates(source).size:
+            return self.constant(np.zeros((x.rank, 0), np.int64))
+        return self.concat([self._coordinates(x.shape, axis) for axis in range(x.rank)], 0)
+
+    def _coordinates(self, shape: Sequence[Size], axis: int) -> Value:
+        """Return one coordinate of every place of a tensor: int64 [1, elements]."""
+        line = [n if a == axis else 1 for a, n in enumerate(shape)]
+        grid = self.broadcast(self.view(self.iota(shape[axis]), line), shape)
+        return self.view(grid, (1, size_prod(shape)))
 
     def compress(self, x: Value, condition: Value, axis: int) -> Value:
         """Take the slices of an axis where a condition of rank 1 holds; it may be shorter."""

@@ -70,13 +70,14 @@ def load_graph(
     See `load_graph_from_onnx_path`.
     """
     from kn_graph.onnx.file import read_model
-    from kn_graph.onnx.loader import Loader, LoadOptions
+    from kn_graph.onnx.loader import LoadOptions
+    from kn_graph.onnx.search import load_under_assumptions
 
     file = read_model(source)
     options = LoadOptions(dict(input_shapes or {}), dict(dims or {}), external_data)
 
     def build(assumed: Assumptions) -> Graph:
-        graph = Loader(file, replace(options, assumed=assumed)).load()
+        graph = load_under_assumptions(file, replace(options, assumed=assumed))
         graph.variant_source = build
         return graph.seal()
 

@@ -1,3 +1,137 @@
-"""Converters of control operators."""
+"""Converters of If, Loop and Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kn_graph.dtype import DType
+from kn_graph.graph import Graph
+from kn_graph.onnx.carried import settle
+from kn_graph.onnx.loader import Scope
+from kn_graph.onnx.registry import converter
+from kn_graph.types import TensorType, ValueType
+from kn_graph.value import Value
+
+if TYPE_CHECKING:
+    import onnx
+
+    from kn_graph.onnx.context import NodeContext
 
 __all__: list[str] = []
+
+
+@converter("If")
+def if_else(ctx: NodeContext) -> Sequence[Value]:
+    """One branch alone where the condition is known or follows from sizes of inputs."""
+    condition = ctx.input(0)
+    truth = ctx.decide(condition)
+    branches = ("then_branch", "else_branch")
+    if truth is not None:
+        ctx.ignore(branches[truth])
+        return ctx.inline(branches[not truth])
+    bodies, captured = ctx.bodies(*branches)
+    return ctx.graph.if_else(condition, *bodies, captured)
+
+
+@converter("Loop")
+def loop(ctx: NodeContext) -> Sequence[Value]:
+    """Types of what is carried are found by converting the body until they hold."""
+    trip, condition, initial = ctx.optional(0), ctx.optional(1), ctx.inputs(2)
+    proto = ctx.graph_attribute("body")
+    counters = [_counter_type(proto, i, d) for i, d in enumerate((DType.INT64, DType.BOOL))]
+
+    def convert(types: Sequence[ValueType]) -> tuple[Graph, list[Value]]:
+        return ctx.loader.convert_body(proto, [*counters, *types], ctx.scope, ctx.name)
+
+    body, captured = settle(ctx, initial, convert, first_output=1)
+    return ctx.graph.loop(body, initial, trip=trip, condition=condition, captured=captured)
+
+
+def _counter_type(proto: onnx.GraphProto, index: int, dtype: DType) -> ValueType:
+    """Some exporters declare iteration number and condition with shape [1]."""
+    if index >= len(proto.input):
+        return TensorType(dtype, ())
+    rank = len(proto.input[index].type.tensor_type.shape.dim)
+    return TensorType(dtype, (1,) if rank == 1 else ())
+
+
+@converter("Scan", until=8)
+def scan_batched(ctx: NodeContext) -> Sequence[Value]:
+    """A scan over the batch (axis 0) whose body scans the sequence (axis 1)."""
+    lengths = ctx.optional(0)
+    inputs = ctx.inputs(1)
+    count = ctx.integer("num_scan_inputs")
+    initial, tensors = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
+    reverse = _flags(ctx, "directions", count)
+    if lengths is not None and any(reverse):
+        ctx.unsupported("a reverse direction together with sequence_lens")
+    g = ctx.graph
+    inner = Graph(f"{ctx.name} batch", parent=g)
+    sliced = [*initial, *tensors, *([] if lengths is None else [lengths])]
+    given = [
+        inner.input_of_type(f"slice{i}", TensorType(v.dtype, v.shape[1:]))
+        for i, v in enumerate(sliced)
+    ]
+    scope = Scope(ctx.loader, inner, ctx.scope.opsets, ctx.scope, prefix=ctx.scope.prefix)
+    scope.bindings = ctx.scope.bindings
+    states, parts = given[: len(initial)], given[len(initial) : len(inputs)]
+    results = _scan(
+        ctx, scope, states, [inner.flip(x, 0) if r else x for x, r in zip(parts, reverse, strict=True)],
+        length=None if lengths is None else given[-1],
+    )  # fmt: skip
+    for i, v in enumerate(results):
+        inner.output(f"result{i}", v)
+    return g.scan(inner.seal(), [], sliced, captured=list(scope.captures))
+
+
+@converter("Scan", since=9)
+def scan(ctx: NodeContext) -> Sequence[Value]:
+    """Other axes than 0 and other directions than forward are permutes and flips around it."""
+    g, inputs = ctx.graph, ctx.inputs()
+    count = ctx.integer("num_scan_inputs")
+    initial, tensors = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
+    rows = ctx.output_count - len(initial)
+    axes = ctx.integers("scan_input_axes", (0,) * count)
+    out_axes = ctx.integers("scan_output_axes", (0,) * rows)
+    reverse = _flags(ctx, "scan_input_directions", count)
+    out_reverse = _flags(ctx, "scan_output_directions", rows)
+    if len(axes) != count or len(out_axes) != rows:
+        ctx.fail(f"has {len(axes)} input and {len(out_axes)} output axes, not {count} and {rows}")
+    turned = []
+    for x, axis, back in zip(tensors, axes, reverse, strict=True):
+        (at,) = ctx.normal_axes((axis,), x.rank)
+        front = g.permute(x, [at, *(a for a in range(x.rank) if a != at)])
+        turned.append(g.flip(front, 0) if back else front)
+    results = _scan(ctx, ctx.scope, initial, turned)
+    states, stacked = results[: len(initial)], results[len(initial) :]
+    out = []
+    for x, axis, back in zip(stacked, out_axes, out_reverse, strict=True):
+        (at,) = ctx.normal_axes((axis,), x.rank)
+        forward = g.flip(x, 0) if back else x
+        out.append(g.permute(forward, [*range(1, at + 1), 0, *range(at + 1, x.rank)]))
+    return [*states, *out]
+
+
+def _scan(
+    ctx: NodeContext,
+    scope: Scope,
+    initial: Sequence[Value],
+    tensors: Sequence[Value],
+    length: Value | None = None,
+) -> tuple[Value, ...]:
+    proto = ctx.graph_attribute("body")
+    slices = [TensorType(x.dtype, x.shape[1:]) for x in tensors]
+
+    def convert(types: Sequence[ValueType]) -> tuple[Graph, list[Value]]:
+        return ctx.loader.convert_body(proto, [*types, *slices], scope, ctx.name)
+
+    body, captured = settle(ctx, initial, convert, first_output=0)
+    return scope.graph.scan(body, initial, tensors, length=length, captured=captured)
+
+
+def _flags(ctx: NodeContext, name: str, count: int) -> tuple[int, ...]:
+    flags: tuple[int, ...] = ctx.integers(name, (0,) * count)
+    if len(flags) != count or not set(flags) <= {0, 1}:
+        ctx.fail(f"attribute {name!r} must have {count} elements of 0 or 1, got {flags}")
+    return flags

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kn_graph.dim import Size, ceildiv, size_max
+from kn_graph.dim import Size, ceildiv, size_max, size_prod
 from kn_graph.dtype import DType
 from kn_graph.onnx.registry import converter
 
@@ -33,7 +33,7 @@ def compress(ctx: NodeContext) -> Value:
     """The slices of an axis, or the elements, where a condition holds."""
     g, x, condition, axis = ctx.graph, ctx.input(0), ctx.input(1), ctx.integer("axis", None)
     if axis is None:
-        x, axis = g.view(x, (x.type.numel,)), 0  # type: ignore[union-attr]  # a ranked tensor
+        x, axis = g.view(x, (size_prod(x.shape),)), 0
     return g.compress(x, condition, axis)
 
 
@@ -85,14 +85,13 @@ def range_(ctx: NodeContext) -> Value:
     g = ctx.graph
     start, limit, delta = (_scalar(ctx, ctx.input(i)) for i in range(3))
     dtype = start.dtype
-    wide = dtype
     # from opset 27 on narrow floats are computed in float32, unless the node says otherwise
     stash = ctx.flag("stash_type", True) if ctx.opset >= 27 else False
-    if dtype.is_float and dtype.bits < 32 and stash:
-        wide = DType.FLOAT32
-    length = _range_length(
-        ctx, *(g.cast(v, wide) if wide is not dtype else v for v in (start, limit, delta))
-    )
+    wide = DType.FLOAT32 if stash and dtype.is_float and dtype.bits < 32 else dtype
+    if _known(delta) == 0:
+        ctx.fail("delta is 0")
+    count = _integer_steps if dtype.is_int else _float_steps
+    length = count(ctx, wide, start, limit, delta)
     numbers = g.iota(length, dtype) if dtype.is_int else g.cast(g.iota(length), wide)
     if _known(delta) != 1:
         numbers = g.mul(numbers, g.cast(delta, wide))
@@ -108,27 +107,33 @@ def _known(v: Value) -> Any:
     return None if v.constant is None else v.constant.item()
 
 
-def _range_length(ctx: NodeContext, start: Value, limit: Value, delta: Value) -> Size:
+def _integer_steps(
+    ctx: NodeContext, dtype: DType, start: Value, limit: Value, delta: Value
+) -> Size:
     """max(0, ceil((limit - start) / delta)), as a size where it is known."""
-    first, end, step = (_known(v) for v in (start, limit, delta))
-    if step == 0:
-        ctx.fail("delta is 0")
-    if start.dtype.is_int and isinstance(step, int) and first is not None and end is not None:
-        return size_max(0, ceildiv((end - first) * (1 if step > 0 else -1), abs(step)))
-    if None not in (first, end, step) and start.dtype.is_float:
-        steps = (end - first) / step
-        if not math.isfinite(steps):
-            ctx.fail(f"has {steps} elements: start {first}, limit {end}, delta {step}")
-        return max(0, math.ceil(steps))
     g = ctx.graph
-    zero = g.scalar(0, DType.INT64)
-    if start.dtype.is_int:
-        a, b, d = (g.cast(v, DType.INT64) for v in (start, limit, delta))
-        steps = g.div(g.sub(g.add(g.sub(b, a), d), g.unary("sign", d)), d)
-    else:
-        span = g.cast(g.sub(limit, start), DType.FLOAT64)
-        steps = g.cast(g.unary("ceil", g.div(span, g.cast(delta, DType.FLOAT64))), DType.INT64)
-    return g.read_sizes(g.maximum(steps, zero), name="range")[0]
+    first, end, step = (_known(v) for v in (start, limit, delta))
+    if isinstance(step, int) and first is not None and end is not None:
+        span: Size = end - first if step > 0 else first - end
+        return size_max(0, ceildiv(span, abs(step)))
+    a, b, d = (g.cast(v, DType.INT64) for v in (start, limit, delta))
+    steps = g.div(g.sub(g.add(g.sub(b, a), d), g.unary("sign", d)), d)
+    return g.read_sizes(g.maximum(steps, g.scalar(0, DType.INT64)), name="range")[0]
+
+
+def _float_steps(ctx: NodeContext, dtype: DType, start: Value, limit: Value, delta: Value) -> Size:
+    """The same of floats: the difference in their own type, the quotient in float64."""
+    g, bounds = ctx.graph, (start, limit, delta)
+    known = [v.constant.astype(dtype.numpy) for v in bounds if v.constant is not None]
+    if len(known) == 3:
+        steps = float(known[1] - known[0]) / float(known[2])
+        if not math.isfinite(steps):
+            ctx.fail(f"has {steps} elements: start, limit and delta are {known}")
+        return max(0, math.ceil(steps))
+    a, b, d = (g.cast(v, dtype) for v in bounds)
+    quotient = g.div(g.cast(g.sub(b, a), DType.FLOAT64), g.cast(d, DType.FLOAT64))
+    whole = g.cast(g.unary("ceil", quotient), DType.INT64)
+    return g.read_sizes(g.maximum(whole, g.scalar(0, DType.INT64)), name="range")[0]
 
 
 def _diagonals(ctx: NodeContext, rows: Size, columns: Size) -> Value:

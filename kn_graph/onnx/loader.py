@@ -155,6 +155,7 @@ class Loader:
         self.reader = TensorReader(file, options.external_data)
         self.functions = Functions(file.proto)
         self.opsets = file.opsets
+        self.graph = Graph()
 
     # ---- the whole --------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class Loader:
         """
         proto = self.file.proto.graph
         check_supported(self.file, self.opsets, self.functions)
-        graph = Graph(proto.name or self.file.label)
+        graph = self.graph = Graph(proto.name or self.file.label)
         scope = Scope(self, graph, self.opsets)
         try:
             self._declare(proto, scope)
@@ -389,7 +390,7 @@ class Loader:
         """See `NodeContext.decide_equal`."""
         if not isinstance(truth, Condition):
             return bool(truth)
-        return graph.decide(truth, why, self.options.assumed.decisions)
+        return graph.decide(truth, why, self.options.assumed)
 
     def convert_inline(self, proto: onnx.GraphProto, outer: Scope) -> list[Value]:
         """Convert a subgraph without inputs into the graph around it, and return its outputs."""

@@ -13,7 +13,7 @@ from kn_graph.ops.layout import check_axis
 from kn_graph.scalar import widen
 from kn_graph.types import Shape, TensorType
 
-__all__ = ["NonZero", "Unique"]
+__all__ = ["NonZero", "Unique", "nonzero_coordinates"]
 
 Array = np.ndarray[Any, Any]
 
@@ -36,8 +36,13 @@ class NonZero(Op):
 
     def eval(self, ctx: EvalContext, x: Array) -> Array:
         """Search with NumPy."""
-        found = np.stack(np.nonzero(np.atleast_1d(widen(x)))).astype(np.int64)
-        return found[: x.ndim]
+        return nonzero_coordinates(x)
+
+
+def nonzero_coordinates(x: Array) -> Array:
+    """Return the coordinates of what is not zero: int64 [rank, count]."""
+    found = np.stack(np.nonzero(np.atleast_1d(widen(x)))).astype(np.int64)
+    return found[: x.ndim]
 
 
 @dataclass(frozen=True)

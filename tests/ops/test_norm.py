@@ -42,7 +42,7 @@ def softmax(x: np.ndarray, axis: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
-    [(np.float32, CLOSE), (np.float64, {"rtol": 1e-13}), (np.float16, HALF),
+    [(np.float32, CLOSE), (np.float64, {"rtol": 1e-13, "atol": 1e-15}), (np.float16, HALF),
      (ml_dtypes.bfloat16, {"rtol": 1e-2, "atol": 1e-3})],
 )  # fmt: skip
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -65,10 +65,7 @@ def test_softmax_of_special_values() -> None:
     ]
     for row, expected in rows:
         got = apply(np.array(row, np.float32), lambda g, v: g.softmax(v))
-        if row[0] == INF:
-            assert np.isnan(got[0])
-        else:
-            np.testing.assert_allclose(got, expected, rtol=1e-6)
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-40)
 
 
 def test_a_half_softmax_sums_in_float32() -> None:
@@ -92,11 +89,14 @@ def test_softmax_refuses_integers_and_wrong_axes() -> None:
 
 
 @pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax", "Hardmax"])
-@pytest.mark.parametrize("axis", [None, 0, 1, 2, -1, -2])
-@pytest.mark.parametrize("opset", [1, 9, 11, 12, 13, 21])
-def test_softmax_operators_like_onnxruntime(operator: str, axis: Any, opset: int) -> None:
-    if opset < 11 and axis is not None and axis < 0:
-        pytest.skip("negative axes came with opset 11")
+@pytest.mark.parametrize(
+    ("opset", "axis"),
+    [
+        *((opset, axis) for opset in (1, 9) for axis in (None, 0, 1, 2)),
+        *((opset, axis) for opset in (11, 12, 13, 21) for axis in (None, 0, 1, 2, -1, -2)),
+    ],
+)
+def test_softmax_operators_like_onnxruntime(operator: str, opset: int, axis: Any) -> None:
     attributes = {} if axis is None else {"axis": axis}
     inputs = {"x": normal(2, 3, 4)}
     if opset == 1:  # onnxruntime starts at 7

@@ -1,0 +1,45 @@
+"""Finds truths of open conditions under which a model can be loaded.
+
+A TorchScript export asks `size == 1` to squeeze an axis, and what follows needs the squeezed rank.
+A guess about the size that is wrong makes the rest of the model contradict itself, so the guess is
+taken back: the latest first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kn_graph.errors import KnError
+from kn_graph.graph import Graph
+from kn_graph.onnx.file import ModelFile
+from kn_graph.onnx.loader import Loader, LoadOptions
+
+__all__ = ["load_under_assumptions"]
+
+MAX_ATTEMPTS = 64
+
+
+def load_under_assumptions(file: ModelFile, options: LoadOptions) -> Graph:
+    """Load a model, trying other decisions where those first taken lead nowhere.
+
+    Raises:
+        KnError: of the first attempt, where all fail.
+    """
+    first: KnError | None = None
+    pending = [dict(options.assumed.decisions)]
+    for _ in range(MAX_ATTEMPTS):
+        if not pending:
+            break
+        decisions = pending.pop()
+        assumed = replace(options.assumed, decisions=decisions)
+        loader = Loader(file, replace(options, assumed=assumed))
+        try:
+            return loader.load()
+        except KnError as error:
+            first = first or error
+        taken = [(str(g.condition), g.decided) for g in loader.graph.guards]
+        for i, (text, decided) in enumerate(taken):
+            if text not in decisions:  # the last one flipped is tried next
+                pending.append({**dict(taken[:i]), **decisions, text: not decided})
+    assert first is not None
+    raise first
