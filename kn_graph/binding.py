@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kn_graph.dim import Dim, Size, Symbol, evaluate, substitute, symbols_of
+from kn_graph.dim import Size, Symbol, evaluate, substitute, symbols_of
 from kn_graph.dtype import DType
 from kn_graph.errors import (
+    DTypeError,
     InputDTypeError,
+    InputError,
     InputShapeError,
     MissingInputError,
     SymbolError,
@@ -38,29 +41,40 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Any] | Sequence[Any]) -> dic
             what was expected and what was given.
     """
     given = _by_name(graph, inputs)
-    names = [v.name for v in graph.inputs]
-    extra = [n for n in given if n not in names]
-    if extra:
-        raise UnexpectedInputError(
-            f"the model has no input {extra[0]!r}; its inputs are {', '.join(map(repr, names))}",
-            name=extra[0],
-        )
+    _check_names(graph, given)
     checked = {}
     for v in graph.inputs:
         if v.name in given:
             checked[v.name] = _check_value(v.name, v.type, given[v.name])
-        elif v.name in graph.defaults:
-            checked[v.name] = graph.defaults[v.name]
-        elif isinstance(v.type, OptionalType):
-            checked[v.name] = None
         else:
-            raise MissingInputError(
-                f"input {v.name!r} is missing: expected {v.type}; given: "
-                f"{', '.join(map(repr, given)) or 'nothing'}",
-                name=v.name,
-                expected=str(v.type),
-            )
+            checked[v.name] = graph.defaults.get(v.name)  # None: an empty optional
     return checked
+
+
+def _check_names(graph: Graph, given: Mapping[str, Any]) -> None:
+    names = [v.name for v in graph.inputs]
+    extra = [n for n in given if n not in names]
+    if extra:
+        raise UnexpectedInputError(
+            f"the model has no input {', '.join(map(repr, extra))}; "
+            f"its inputs are {', '.join(map(repr, names)) or 'none'}",
+            name=str(extra[0]),
+        )
+    missing = [
+        v
+        for v in graph.inputs
+        if v.name not in given
+        and v.name not in graph.defaults
+        and not isinstance(v.type, OptionalType)
+    ]
+    if missing:
+        wanted = ", ".join(f"{v.name!r} ({v.type})" for v in missing)
+        raise MissingInputError(
+            f"input {wanted} is missing; given: {', '.join(map(repr, given)) or 'nothing'}",
+            name=missing[0].name,
+            expected=str(missing[0].type),
+            got="nothing",
+        )
 
 
 def _by_name(graph: Graph, inputs: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
@@ -97,95 +111,132 @@ def _check_value(name: str, type: ValueType, x: Any) -> Any:
 
 
 def _check_tensor(name: str, type: TensorType | UnrankedType, x: Any) -> np.ndarray[Any, Any]:
-    array = _as_array(x)
+    def wrong(error: Any, got: str, advice: str = "") -> InputError:
+        text = f"input {name!r}: expected {type}, got {got}{advice}"
+        return error(text, name=name, expected=str(type), got=got)  # type: ignore[no-any-return]
+
     try:
-        dtype: DType | None = DType.from_numpy(array.dtype)
-    except TypeError:
-        dtype = None
-    got = f"{dtype or array.dtype}{list(array.shape)}"
-    if dtype is not type.dtype:
-        advice = "" if dtype is None else f" (convert it: x.astype({type.dtype.numpy.name!r}))"
-        raise InputDTypeError(
-            f"input {name!r}: expected {type}, got {got}{advice}",
-            name=name,
-            expected=str(type),
-            got=got,
-        )
-    if dtype is DType.STRING and array.dtype != object:
+        array = _as_array(x)
+        dtype = DType.from_numpy(array.dtype)
+    except (DTypeError, ValueError, RuntimeError, BufferError) as error:
+        kind = x.dtype if isinstance(x, np.ndarray) else x.__class__.__name__
+        raise wrong(InputDTypeError, str(kind), f" ({str(error).partition(chr(10))[0]})") from None
+    if dtype is DType.STRING:
         array = array.astype(object)
+        odd = next((e for e in array.flat if not isinstance(e, str)), None)
+        if odd is not None or x is None:
+            raise wrong(InputDTypeError, f"an object of type {(odd or x).__class__.__name__}")
+    got = f"{dtype}{list(array.shape)}"
+    if dtype is not type.dtype:
+        same = f"np.asarray(x, {type.dtype.numpy.name!r})"
+        raise wrong(InputDTypeError, got, f" (nothing is converted silently; {same} converts it)")
     if isinstance(type, TensorType) and array.ndim != type.rank:
-        raise InputShapeError(
-            f"input {name!r}: expected {type} of rank {type.rank}, got {got} of rank {array.ndim}",
-            name=name,
-            expected=str(type),
-            got=got,
-        )
-    return array
+        raise wrong(InputShapeError, got, f" of rank {array.ndim}, not {type.rank}")
+    return array.astype(dtype.numpy, copy=False)  # other byte orders become this machine's
 
 
 def _as_array(x: Any) -> np.ndarray[Any, Any]:
-    if isinstance(x, np.ndarray):
-        return x
-    if hasattr(x, "__dlpack__") and not isinstance(x, np.generic):
+    """Return anything that holds numbers or texts as a plain array, a view where possible."""
+    if hasattr(x, "__dlpack__") and not isinstance(x, (np.ndarray, np.generic)):
         return np.from_dlpack(x)
     return np.asarray(x)
 
 
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of a given input."""
+
+    name: str
+    expected: TensorType
+    shape: tuple[int, ...]
+    axis: int
+
+    @property
+    def declared(self) -> Size:
+        return self.expected.shape[self.axis]
+
+    @property
+    def actual(self) -> int:
+        return self.shape[self.axis]
+
+    def __str__(self) -> str:
+        return f"axis {self.axis} of input {self.name!r}"
+
+    def wrong(self, error: type[InputError], why: str) -> InputError:
+        """Return an error about the input."""
+        got = f"{self.expected.dtype}{list(self.shape)}"
+        text = f"input {self.name!r}: expected {self.expected}, got {got}: {why}"
+        return error(text, name=self.name, expected=str(self.expected), got=got)
+
+
 class _Binder:
-    """Collects the numbers of symbols, remembering which input said so."""
+    """Collects the numbers of symbols, remembering who said so."""
 
     def __init__(self, dims: Mapping[Symbol, int]) -> None:
         self.env: dict[Symbol, int] = dict(dims)
         self.source: dict[Symbol, str] = dict.fromkeys(dims, "dims")
-        self.deferred: list[tuple[Dim, int, str]] = []
+        self.compound: list[_Axis] = []
 
-    def meet(self, declared: Size, actual: int, where: str, type: ValueType) -> None:
+    def meet(self, axis: _Axis) -> None:
         """Match one declared size with the actual one."""
+        declared, actual = axis.declared, axis.actual
         if isinstance(declared, int):
             if declared != actual:
-                raise InputShapeError(
-                    f"{where} has size {actual}, expected {declared} (declared as {type})",
-                    expected=str(declared),
-                    got=str(actual),
+                raise axis.wrong(
+                    InputShapeError, f"axis {axis.axis} has size {actual}, not {declared}"
                 )
             return
         symbol = declared.as_symbol
         if symbol is None:
-            self.deferred.append((declared, actual, where))
-        elif symbol not in self.env:
-            self.env[symbol], self.source[symbol] = actual, where
-        elif self.env[symbol] != actual:
+            self.compound.append(axis)
+        elif self.env.setdefault(symbol, actual) == actual:
+            self.source.setdefault(symbol, str(axis))
+        else:
             raise SymbolError(
                 f"size {symbol.name!r} is {self.env[symbol]} by {self.source[symbol]}, "
-                f"but {actual} by {where}",
+                f"but {actual} by {axis}",
                 name=symbol.name,
                 expected=str(self.env[symbol]),
                 got=str(actual),
             )
 
     def finish(self) -> None:
-        """Match compound sizes such as past+seq, solving for one unknown symbol where needed."""
-        for declared, actual, where in self.deferred:
-            unknown = [s for s in symbols_of(declared) if s not in self.env]
-            if len(unknown) == 1:
-                self._solve(declared, actual, unknown[0], where)
-            elif unknown:
-                continue
-            if (number := evaluate(declared, self.env)) != actual:
-                raise SymbolError(
-                    f"{where} has size {actual}, expected {declared} = {number}",
-                    expected=str(number),
-                    got=str(actual),
-                )
+        """Match compound sizes such as past+seq, solving for unknown symbols where possible."""
+        rest = self.compound
+        while rest:
+            later = [axis for axis in rest if not self._settle(axis)]
+            if len(later) == len(rest):
+                return
+            rest = later
 
-    def _solve(self, declared: Dim, actual: int, unknown: Symbol, where: str) -> None:
-        known = {s: n for s, n in self.env.items() if s in symbols_of(declared)}
-        at = [evaluate(substitute(declared, {**known, unknown: n}), {}) for n in (0, 1)]
+    def _settle(self, axis: _Axis) -> bool:
+        """Check a compound size, solving for a symbol; False where several are unknown."""
+        unknown = [s for s in symbols_of(axis.declared) if s not in self.env]
+        if len(unknown) > 1:
+            return False
+        if unknown:
+            self._solve(axis, unknown[0])
+        number = evaluate(axis.declared, self.env)
+        if number != axis.actual:
+            used = sorted(symbols_of(axis.declared), key=lambda s: s.name)
+            facts = ", ".join(f"{s.name} = {self.env[s]} by {self.source[s]}" for s in used)
+            why = f"axis {axis.axis} has size {axis.actual}, not {number} ({facts})"
+            raise axis.wrong(SymbolError, why)
+        return True
+
+    def _solve(self, axis: _Axis, unknown: Symbol) -> None:
+        """Find a symbol's number as if the size were linear in it; `_settle` checks it."""
+        known = {s: n for s, n in self.env.items() if s in symbols_of(axis.declared)}
+        try:
+            at = [evaluate(substitute(axis.declared, {**known, unknown: n}), {}) for n in (1, 2)]
+        except ZeroDivisionError:
+            at = [0, 0]
         step = at[1] - at[0]
-        number, rest = divmod(actual - at[0], step) if step else (0, 1)
+        number, rest = divmod(axis.actual - at[0] + step, step) if step else (0, 1)
         if rest or number < 0:
-            raise SymbolError(f"{where} has size {actual}, which no {unknown.name!r} gives")
-        self.env[unknown], self.source[unknown] = number, where
+            why = f"no {unknown.name!r} gives axis {axis.axis} the size {axis.actual}"
+            raise axis.wrong(SymbolError, why)
+        self.env[unknown], self.source[unknown] = number, str(axis)
 
 
 def bind_symbols(
@@ -209,7 +260,7 @@ def bind_symbols(
         while isinstance(t, OptionalType) and x is not None:
             t = t.elem
         if isinstance(t, TensorType) and x is not None:
-            for axis, (declared, actual) in enumerate(zip(t.shape, x.shape, strict=True)):
-                binder.meet(declared, actual, f"input {v.name!r} axis {axis}", t)
+            for axis in range(t.rank):
+                binder.meet(_Axis(v.name, t, x.shape, axis))
     binder.finish()
     return binder.env

@@ -153,6 +153,8 @@ def _shifted(size: Dim, shifts: Mapping[Atom, Size]) -> Size:
 
 def provably_ge(a: Size, b: Size = 0) -> bool | None:
     """Return whether a >= b for all numbers (True), for none (False), or unknown (None)."""
+    if a is b:
+        return True
     difference = a - b
     if isinstance(difference, int):
         return difference >= 0
@@ -162,6 +164,8 @@ def provably_ge(a: Size, b: Size = 0) -> bool | None:
 
 def provably_eq(a: Size, b: Size) -> bool | None:
     """Return whether a == b for all numbers (True), for none (False), or unknown (None)."""
+    if a is b or (isinstance(a, Dim) and a == b):
+        return True
     difference = a - b
     if isinstance(difference, int):
         return difference == 0

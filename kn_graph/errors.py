@@ -24,6 +24,7 @@ KnError
   CompileError                  compile_failed
   UsageError (ValueError)       usage                 a name or option that does not exist
   InternalError                 internal              a bug of this library
+KnWarning (UserWarning)         the library goes on, such as for an opset it does not know
 ```
 
 A message says what failed, where (file, node, operator, value), expected against got, and what
@@ -49,6 +50,7 @@ __all__ = [
     "InputShapeError",
     "InternalError",
     "KnError",
+    "KnWarning",
     "MalformedModelError",
     "MissingInputError",
     "ModelError",
@@ -80,6 +82,10 @@ class KnError(Exception):
     def __str__(self) -> str:
         """Return the context, outermost first, then the message."""
         return ": ".join([*self._context, str(self.args[0])])
+
+
+class KnWarning(UserWarning):
+    """The library goes on, but something may not be as expected."""
 
 
 class ModelError(KnError):
@@ -203,9 +209,17 @@ class DeviceError(KnError):
 
 
 class DeviceUnavailableError(DeviceError):
-    """The device asked for is absent or fails; the text lists what was tried."""
+    """The device asked for is absent or fails; the text lists what was tried.
+
+    Attributes:
+        reasons: one text for each thing that was tried.
+    """
 
     category = "device_unavailable"
+
+    def __init__(self, message: str, reasons: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.reasons = tuple(reasons)
 
 
 class UnsupportedOnDeviceError(DeviceError):

@@ -17,6 +17,7 @@ from kn_graph.builder import (
     NnBuilder,
     QuantizeBuilder,
     RecurrentBuilder,
+    SignalBuilder,
 )
 from kn_graph.condition import Condition, Guard
 from kn_graph.dim import Dim, Size, Symbol, SymbolKind, symbol
@@ -31,6 +32,12 @@ from kn_graph.variants import Assumptions, VariantSource, variant_for
 
 __all__ = ["Graph"]
 
+MAX_RANK = 64
+"""NumPy's limit."""
+
+MAX_DEGREE = 64
+"""Of a size that is tracked: squared again and again, the next one would be twice as long."""
+
 INT_RANGE = {d: (np.iinfo(d.numpy).min, np.iinfo(d.numpy).max) for d in (DType.INT64, DType.INT32)}
 
 
@@ -43,6 +50,7 @@ class Graph(
     QuantizeBuilder,
     ControlBuilder,
     ImageBuilder,
+    SignalBuilder,
 ):
     """A program over tensors.
 
@@ -199,11 +207,15 @@ class Graph(
     def _infer(self, op: Op, operands: tuple[Value, ...]) -> tuple[ValueType, ...]:
         try:
             types = op.infer(self, *[v.type for v in operands])
+            types = types if isinstance(types, tuple) else (types,)
+            for t in types:
+                if isinstance(t, TensorType) and len(t.shape) > MAX_RANK:
+                    raise ShapeError(f"the result has rank {t.rank}, the limit is {MAX_RANK}")
         except KnError as error:
             given = ", ".join(f"{v.name}: {v.type}" for v in operands)
             error.add_context(f"{op.title}({given})")
             raise
-        return types if isinstance(types, tuple) else (types,)
+        return types
 
     def _append(self, op: Op, operands: tuple[Value, ...], types: tuple[ValueType, ...]) -> Node:
         node = Node(self, len(self.nodes), op, operands)
@@ -224,15 +236,15 @@ class Graph(
         if any(c is None for c in contents):
             return None
         content = op.content(*contents)
-        return None if content is None else np.asarray(content, object)
+        if content is None:
+            return None
+        content = np.asarray(content, object)
+        bounds = INT_RANGE.get(t.dtype, (0, 1))
+        return content if all(_tracked(e, *bounds) for e in content.flat) else None
 
     def _folded(self, content: Content, t: TensorType) -> Value | None:
-        elements = content.ravel().tolist()
-        if any(isinstance(e, Condition) for e in elements):
+        if any(isinstance(e, Condition) for e in content.flat):
             return None
-        lo, hi = INT_RANGE.get(t.dtype, (0, 1))
-        if any(isinstance(e, int) and not lo <= e <= hi for e in elements):
-            return None  # wraps at run time, as integers do
         return self.size_tensor(content, t.dtype)
 
     def _check_open(self) -> None:
@@ -265,6 +277,14 @@ class Graph(
         self._sealed = True
         self._known.clear()
         return self
+
+    @property
+    def root(self) -> Graph:
+        """The outermost graph: itself, unless it is a control-flow body."""
+        graph = self
+        while graph.parent is not None:
+            graph = graph.parent
+        return graph
 
     @property
     def sealed(self) -> bool:
@@ -326,9 +346,7 @@ class Graph(
 
         Returns None where the condition depends on sizes that only show at run time.
         """
-        root = self
-        while root.parent is not None:
-            root = root.parent
+        root = self.root
         if not condition.symbols <= root.input_symbols():
             return None
         for guard in root.guards:
@@ -407,3 +425,14 @@ class Graph(
             f"<Graph {self.name!r}: {len(self.nodes)} nodes, "
             f"{len(self.inputs)} inputs, {len(self.outputs)} outputs>"
         )
+
+
+def _tracked(element: Size | Condition, lo: int, hi: int) -> bool:
+    """Return whether an element of an integer tensor is tracked, and not left to run time.
+
+    What leaves the range of its type wraps there, as integers do.
+    """
+    if isinstance(element, int):
+        return lo <= element <= hi
+    size = element.dim if isinstance(element, Condition) else element
+    return all(len(monomial) <= MAX_DEGREE for monomial, _ in size.terms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from kn_graph.dim import Size, Symbol, UnboundSymbolError, evaluate
 from kn_graph.errors import ExecutionError, InternalError, KnError, OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.liveness import last_uses, live_nodes
+from kn_graph.memory import available_bytes, check_fits, check_peak
 from kn_graph.ops.source import Input
 from kn_graph.random_bits import random_bits
 from kn_graph.types import TensorType
@@ -57,8 +57,8 @@ def cpu_eval_graph(
         seed: of random operations.
 
     Returns:
-        {output name: value} in output order. With `keep`, then {name: Kept} of what was asked for
-        follows; values without an ONNX name are called `%number`.
+        {output name: value} in output order. With `keep`, {name: Kept} of other values that were
+        asked for follows; values without an ONNX name are called `%number`.
 
     Raises:
         InputError: an input is missing, unknown or does not fit.
@@ -69,11 +69,12 @@ def cpu_eval_graph(
     run = _Run(seed)
     wanted = _wanted(call.graph, keep)
     outputs = run.graph(call.graph, call.arrays, call.env, wanted)
-    result: dict[str, Any] = {
-        name: _owned(x) for name, x in zip(call.graph.outputs, outputs, strict=True)
-    }
-    result.update(run.kept)
-    return result
+    try:
+        owned = map(_owned, outputs)
+        result: dict[str, Any] = dict(zip(call.graph.outputs, owned, strict=True))
+    except MemoryError as error:
+        raise OutOfMemoryError(f"the outputs do not fit into memory: {error}") from error
+    return result | {n: k for n, k in run.kept.items() if n not in result}
 
 
 def reference_outputs(graph: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int]) -> list[Any]:
@@ -99,6 +100,8 @@ def _owned(x: Any) -> Any:
         return np.array(x, order="C")
     if isinstance(x, np.generic):
         return np.asarray(x)
+    if isinstance(x, dict):
+        return {k: _owned(e) for k, e in x.items()}
     return [_owned(e) for e in x] if isinstance(x, list) else x
 
 
@@ -121,7 +124,7 @@ class _Context:
         known = self.env.setdefault(symbol, number)
         if known != number:
             raise ExecutionError(f"size {symbol.name!r} is {known}, but a node gives {number}")
-        if symbol.lo is not None and number < symbol.lo:
+        if number < symbol.lo:
             raise ExecutionError(f"size {symbol.name!r} is {number}, expected at least {symbol.lo}")
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
@@ -140,7 +143,7 @@ class _Run:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.kept: dict[str, Kept] = {}
-        self.limit_bytes = _memory_bytes()
+        self.limit_bytes = available_bytes()
 
     def graph(
         self,
@@ -155,9 +158,12 @@ class _Run:
         outputs = list(graph.outputs.values())
         nodes = live_nodes(graph, [*outputs, *wanted])
         frees = last_uses(nodes, outputs)
+        late = check_peak(nodes, frees, env, self.limit_bytes)
         values: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
         for node in nodes:
             start = time.perf_counter()
+            if node in late:
+                check_fits(node, env, self.limit_bytes)
             if not isinstance(node.op, Input):
                 self._evaluate(node, values, context)
             seconds = time.perf_counter() - start
@@ -180,12 +186,16 @@ class _Run:
                 raise SymbolError(f"the model does not allow these sizes ({sizes}): {constraint}")
 
     def _evaluate(self, node: Node, values: dict[Value, Any], context: _Context) -> None:
-        self._check_memory(node, context)
         try:
             out = node.op.eval(context, *[values[v] for v in node.operands])
         except KnError as error:
             error.add_context(f"node {node.label} ({node.op.title})")
             raise
+        except UnboundSymbolError as error:
+            raise SymbolError(
+                f"node {node.label} ({node.op.title}): {error}, since no input shows it; "
+                "give it in dims"
+            ) from None
         except MemoryError as error:
             raise OutOfMemoryError(f"node {node.label} ({node.op.title}): {error}") from error
         except Exception as error:
@@ -197,26 +207,6 @@ class _Run:
         results = out if isinstance(out, tuple) else (out,)
         for v, x in zip(node.results, results, strict=True):
             values[v] = _as_result(v, x, node, context)
-
-    def _check_memory(self, node: Node, context: _Context) -> None:
-        for v in node.results:
-            t = v.type
-            if not isinstance(t, TensorType):
-                continue
-            count = t.dtype.itemsize
-            for s in t.shape:
-                if isinstance(s, int):
-                    count *= s
-                elif s.symbols <= context.env.keys():
-                    count *= evaluate(s, context.env)
-                else:
-                    break
-            else:
-                if count > self.limit_bytes:
-                    raise OutOfMemoryError(
-                        f"node {node.label} ({node.op.title}) would make {v.name}: {t} with "
-                        f"{count:,} bytes; this machine has {self.limit_bytes:,}"
-                    )
 
     def _keep(
         self,
@@ -254,10 +244,3 @@ def _as_result(v: Value, x: Any, node: Node, context: _Context) -> Any:
                 f"expected {t} = {list(context.sizes(t.shape))}. Please report this."
             )
     return x
-
-
-def _memory_bytes() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return 1 << 40

@@ -38,9 +38,9 @@ class GraphCopier:
         """Return a size with the symbols replaced."""
         return substitute(size, self.symbols) if self.symbols else size
 
-    def copy(self, node: Node) -> None:
-        """Copy one node whose operands were copied before."""
-        operands = tuple(self.values[v] for v in node.operands)
+    def copy(self, node: Node, operands: Sequence[Value] | None = None) -> None:
+        """Copy one node whose operands were copied before, or onto the operands given."""
+        operands = [self.values[v] for v in node.operands] if operands is None else operands
         if isinstance(node.op, ReadSizes):
             self._copy_read_sizes(node, node.op, operands[0])
             return
@@ -70,7 +70,10 @@ class GraphCopier:
         else:
             base = [s.as_symbol for s in op.symbols]
             lo = base[0].lo if base and base[0] is not None else 0
+            before = len(self.target.nodes)
             new = self.target.read_sizes(operand, lo=lo)
+            for made in self.target.nodes[before:]:
+                made.origins = node.origins
             self.symbols.update(self._pairs(op.symbols, new))
         self.values[node.results[0]] = operand
 
@@ -105,9 +108,20 @@ def map_bodies(op: Op, f: object) -> Op:
 
 
 def copy_graph(
-    graph: Graph, symbols: Mapping[Symbol, Size], *, parent: Graph | None = None
+    graph: Graph,
+    symbols: Mapping[Symbol, Size],
+    *,
+    parent: Graph | None = None,
+    sealed: bool | None = None,
 ) -> Graph:
-    """Return a copy of a graph with symbols replaced; only what the outputs need."""
+    """Return a copy of a graph with symbols replaced; only what the outputs need.
+
+    Args:
+        graph: what to copy.
+        symbols: what takes the place of which symbol.
+        parent: the graph around the copy, where it is a body.
+        sealed: whether the copy is sealed; by default as the graph is.
+    """
     target = Graph(graph.name, parent=parent)
     copier = GraphCopier(target, symbols)
     if parent is None:
@@ -125,7 +139,7 @@ def copy_graph(
     target.defaults = dict(graph.defaults)
     target.metadata = dict(graph.metadata)
     target.overridable = graph.overridable
-    return target.seal() if graph.sealed else target
+    return target.seal() if (graph.sealed if sealed is None else sealed) else target
 
 
 def specialize(graph: Graph, dims: Mapping[str, int]) -> Graph:

@@ -121,9 +121,9 @@ class TypeJoin:
     def _element_size(self, a: Size, b: Size) -> Size:
         a, b = substitute(a, self._table), substitute(b, self._table)
         for size in (a, b):
-            if isinstance(size, Dim) and size.as_symbol is not None and is_free(size):
-                if self._known(size):
-                    return size
+            symbol = size.as_symbol if isinstance(size, Dim) else None
+            if symbol is not None and symbol.kind is SymbolKind.DATA and self._known(size):
+                return size
         return a if a == b and self._known(a) and not is_free(a) else self._free()
 
     def _free(self) -> Size:

@@ -88,14 +88,14 @@ def open_call(
     """
     from kn_graph.binding import bind_symbols, check_inputs
 
-    fed = frozenset()
+    fed: frozenset[str] = frozenset()
     if isinstance(inputs, Mapping):
         fed = frozenset(n for n in inputs if n in graph.overridable)
     if fed:
         graph = _with_fed(graph, fed)
     arrays = list(check_inputs(graph, inputs).values())
     env = bind_symbols(graph.inputs, arrays, symbols_by_name(graph, dims))
-    variant = variant_for(graph, env)
+    variant = variant_for(graph, env, fed)
     if variant is not graph:
         known = {n: k for n, k in (dims or {}).items() if n in variant.symbols}
         env = bind_symbols(variant.inputs, arrays, symbols_by_name(variant, known))
@@ -124,8 +124,15 @@ def symbols_by_name(graph: Graph, dims: Mapping[str, int] | None) -> dict[Symbol
     return found
 
 
-def variant_for(graph: Graph, env: Mapping[Symbol, int]) -> Graph:
+def variant_for(
+    graph: Graph, env: Mapping[Symbol, int], fed: frozenset[str] = frozenset()
+) -> Graph:
     """Return the graph that holds for the numbers of the input symbols: itself where it does.
+
+    Args:
+        graph: the graph or a variant of it.
+        env: numbers of its input symbols.
+        fed: the initializers that are inputs of it.
 
     Raises:
         SymbolError: the numbers break an assumption, and the graph cannot be built again.
@@ -136,12 +143,12 @@ def variant_for(graph: Graph, env: Mapping[Symbol, int]) -> Graph:
     with _lock:
         known = list(_built.get(graph, ()))
     for assumed, variant in known:
-        if _suits(assumed, variant, numbers):
+        if assumed.fed == fed and _suits(assumed, variant, numbers):
             return variant
     if graph.variant_source is None:
         raise SymbolError(f"this graph does not hold for these sizes: {_broken(graph, env)}")
     low = {s.name: n for s, n in env.items() if n < s.lo}
-    assumed = Assumptions(sizes=low, likely=numbers)
+    assumed = Assumptions(sizes=low, likely=numbers, fed=fed)
     variant = _build(graph, assumed)
     if not _suits(assumed, variant, numbers):  # the file contradicts itself under these numbers
         sizes = ", ".join(f"{n}={k}" for n, k in numbers.items())
@@ -158,7 +165,7 @@ def _holds(graph: Graph, env: Mapping[Symbol, int]) -> bool:
 
 
 def _suits(assumed: Assumptions, variant: Graph, numbers: Mapping[str, int]) -> bool:
-    if assumed.fed or any(numbers.get(n) != k for n, k in assumed.sizes.items()):
+    if any(numbers.get(n) != k for n, k in assumed.sizes.items()):
         return False
     env = {
         s: numbers[name]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from kn_graph.dim import Symbol, evaluate, symbols_of
-from kn_graph.dim_facts import ConstraintKind
 from kn_graph.errors import KnError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.types import TensorType
@@ -81,11 +80,7 @@ def _legal(graph: Graph, numbers: Mapping[str, int]) -> bool:
     except KnError:
         return False
     env = _env(variant, numbers)
-    return all(
-        c.holds(env)
-        for c in variant.constraints
-        if c.symbols <= env.keys() and c.kind is not ConstraintKind.ASSUME
-    )
+    return all(c.holds(env) for c in variant.constraints if c.symbols <= env.keys())
 
 
 def _env(graph: Graph, numbers: Mapping[str, int]) -> dict[Symbol, int]:

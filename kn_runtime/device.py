@@ -64,7 +64,8 @@ class Device:
         """
         raise DeviceUnavailableError(
             f"device cuda:{index} is not available: {'; '.join(NO_CUDA)}. "
-            "Use 'best', 'cpu' or 'reference'."
+            "Use 'best', 'cpu' or 'reference'.",
+            NO_CUDA,
         )
 
     @classmethod

@@ -48,29 +48,41 @@ def read_image(
         UsageError: Pillow is not installed, or the file is no picture.
         InputShapeError: the input is not shaped like a picture.
     """
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError:
-        raise UsageError(
-            "reading pictures needs Pillow: pip install 'kn-engine[images]'"
-        ) from None
-
     channel_axis, height, width = _axes(type, name)
-    channels = type.shape[channel_axis]
-    try:
-        image = Image.open(path).convert("L" if channels == 1 else "RGB")
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {path}") from None
-    except (UnidentifiedImageError, OSError) as error:
-        raise UsageError(f"{path} is no picture that Pillow reads: {error}") from None
+    grey = type.shape[channel_axis] == 1
+    image = _opened(path).convert("L" if grey else "RGB")
     size = [
         wanted if isinstance(wanted, int) else own
         for wanted, own in zip((width, height), image.size, strict=True)
     ]
     if list(image.size) != size:
-        image = image.resize((size[0], size[1]), Image.Resampling.BILINEAR)
+        image = image.resize((size[0], size[1]), _bilinear())
     pixels = np.asarray(image).reshape(size[1], size[0], -1)
     return _arranged(_scaled(pixels, type.dtype, scaling), type, channel_axis)
+
+
+def _opened(path: Path) -> Any:
+    """Return the picture, turned as its camera was held."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise UsageError("reading pictures needs Pillow: pip install 'kn-engine[images]'") from None
+    try:
+        image = ImageOps.exif_transpose(Image.open(path))
+        image.load()
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise UsageError(f"{path} is no picture that Pillow reads: {error}") from None
+    if image.mode.startswith(("I", "F")):
+        raise UsageError(f"{path} has more than 8 bits a channel; convert it to 8 bits first")
+    return image
+
+
+def _bilinear() -> Any:
+    from PIL import Image
+
+    return Image.Resampling.BILINEAR
 
 
 def _axes(type: TensorType, name: str) -> tuple[int, Any, Any]:
@@ -92,9 +104,17 @@ def _axes(type: TensorType, name: str) -> tuple[int, Any, Any]:
 def _scaled(pixels: np.ndarray[Any, Any], dtype: DType, scaling: ImageScaling) -> Any:
     if not dtype.is_float and scaling == ImageScaling():
         return pixels.astype(dtype.numpy)
+    channels = pixels.shape[-1]
+    for option, numbers in (("--mean", scaling.mean), ("--std", scaling.std)):
+        if len(numbers) not in (1, channels):
+            raise UsageError(
+                f"{option} has {len(numbers)} numbers, the picture {channels} channels"
+            )
+    if 0 in scaling.std:
+        raise UsageError("--std 0 would divide by zero")
     scale = scaling.scale if scaling.scale is not None else 1 / 255 if dtype.is_float else 1.0
     x = (pixels * scale - np.array(scaling.mean)) / np.array(scaling.std)
-    return x.astype(dtype.numpy)
+    return (x if dtype.is_float else np.rint(x)).astype(dtype.numpy)
 
 
 def _arranged(pixels: Any, type: TensorType, channel_axis: int) -> np.ndarray[Any, Any]:

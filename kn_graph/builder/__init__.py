@@ -8,6 +8,7 @@ from kn_graph.builder.layout import LayoutBuilder
 from kn_graph.builder.nn import NnBuilder
 from kn_graph.builder.quantize import QuantizeBuilder
 from kn_graph.builder.recurrent import RecurrentBuilder
+from kn_graph.builder.signal import SignalBuilder
 
 __all__ = [
     "ControlBuilder",
@@ -18,4 +19,5 @@ __all__ = [
     "NnBuilder",
     "QuantizeBuilder",
     "RecurrentBuilder",
+    "SignalBuilder",
 ]

@@ -10,10 +10,11 @@ import numpy as np
 from kn_graph.builder.base import Builder, normalize_axes, normalize_axis
 from kn_graph.dim import size_prod
 from kn_graph.dtype import DType
+from kn_graph.errors import ShapeError
 from kn_graph.ops.cumulative import Cumulative, CumulativeFn
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.index import Iota
-from kn_graph.ops.layout import Broadcast
+from kn_graph.ops.layout import Broadcast, View
 from kn_graph.ops.nms import NonMaxSuppression
 from kn_graph.ops.nonzero import NonZero, Unique, nonzero_coordinates
 from kn_graph.ops.random import Distribution, Random
@@ -142,10 +143,13 @@ class IndexBuilder(Builder):
         array = x.constant
         if array is not None and array.size <= FEW_ELEMS:
             return self.constant(nonzero_coordinates(array))
-        source = x.node.operands[0].constant if isinstance(x.node.op, Broadcast) else None
-        if source is None or source.size != 1:
+        source = x
+        while isinstance(source.node.op, (Broadcast, View)):
+            (source,) = source.node.operands
+        array = source.constant
+        if array is None or array.size != 1:
             return self.push(NonZero(), x)
-        if not nonzero_coordinates(source).size:
+        if not nonzero_coordinates(array.reshape(1)).size:
             return self.constant(np.zeros((x.rank, 0), np.int64))
         return self.concat([self._coordinates(x.shape, axis) for axis in range(x.rank)], 0)
 
@@ -157,6 +161,8 @@ class IndexBuilder(Builder):
 
     def compress(self, x: Value, condition: Value, axis: int) -> Value:
         """Take the slices of an axis where a condition of rank 1 holds; it may be shorter."""
+        if condition.rank != 1 or condition.dtype is not DType.BOOL:
+            raise ShapeError(f"a condition is bool of rank 1, got {condition.type}")
         where = self.nonzero(condition)
         return self.gather(x, self.view(where, where.shape[1:]), axis)
 

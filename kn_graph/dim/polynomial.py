@@ -15,6 +15,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import lru_cache
 from itertools import count
 from numbers import Integral
 from typing import Any, TypeAlias
@@ -367,6 +368,7 @@ def size_multiply(a: Size, b: Size) -> Size:
     return named_if_large(expand_product(a, b))
 
 
+@lru_cache(maxsize=16384)
 def expand_product(a: Size, b: Size) -> Size:
     """Multiply without ever naming the result: for proofs, where naming would not end."""
     terms: Terms = {}
@@ -404,13 +406,10 @@ def size_sum(sizes: Iterable[Size]) -> Size:
 def size_prod(sizes: Iterable[Size]) -> Size:
     """Multiply sizes, numbers first."""
     number = 1
-    symbolic = []
+    symbolic: Size | None = None
     for s in sizes:
         if isinstance(s, int):
             number *= s
         else:
-            symbolic.append(s)
-    total: Size = number
-    for s in symbolic:
-        total = total * s
-    return total
+            symbolic = s if symbolic is None else symbolic * s
+    return number if symbolic is None else symbolic * number

@@ -43,7 +43,9 @@ def _decode(a: Attributes, x: Array) -> Array:
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
         raise ExecutionError(f"the image cannot be decoded: {error}") from None
     pixels = np.array(image, np.uint8)
-    return pixels[..., None] if pixels.ndim == 2 else pixels[..., :: -1 if a["format"] == "BGR" else 1]
+    if pixels.ndim == 2:
+        return pixels[..., None]
+    return pixels[..., ::-1] if a["format"] == "BGR" else pixels
 
 
 FUNCTIONS = {

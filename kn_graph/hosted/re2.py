@@ -1,7 +1,7 @@
-"""Regular expressions in the syntax of RE2, run by Python's `re`.
+r"""Regular expressions in the syntax of RE2, run by Python's `re`.
 
 Both agree on nearly everything. What only RE2 has is translated, what only Python has is refused:
-look-around, backreferences, possessive quantifiers, atomic groups. Classes such as `\\d` and `\\w`
+look-around, backreferences, possessive quantifiers, atomic groups. Classes such as `\d` and `\w`
 are ASCII in RE2.
 """
 

@@ -77,9 +77,7 @@ def _concat(a: Attributes, x: Array, y: Array) -> Array:
     return _objects([s + t for s, t in pairs], x.shape)
 
 
-def _infer_split(
-    ctx: InferContext, a: Attributes, x: TensorType
-) -> tuple[TensorType, TensorType]:
+def _infer_split(ctx: InferContext, a: Attributes, x: TensorType) -> tuple[TensorType, TensorType]:
     _check_strings(x)
     parts = TensorType(x.dtype, (*x.shape, ctx.data_symbol("parts")))
     return parts, TensorType(DType.INT64, x.shape)

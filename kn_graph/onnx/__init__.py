@@ -72,8 +72,10 @@ def load_graph(
     from kn_graph.onnx.file import read_model
     from kn_graph.onnx.loader import LoadOptions
     from kn_graph.onnx.search import load_under_assumptions
+    from kn_graph.onnx.survey import warn_of_unknown_versions
 
     file = read_model(source)
+    warn_of_unknown_versions(file)
     options = LoadOptions(dict(input_shapes or {}), dict(dims or {}), external_data)
 
     def build(assumed: Assumptions) -> Graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from kn_graph.dim import Dim, Size, symbol
 from kn_graph.dim_facts import bounds, provably_ge
@@ -89,10 +89,9 @@ class _Carried:
         after: ValueType,
         renamed: dict[tuple[Size, Size], Size],
     ) -> ValueType:
-        if isinstance(before, TensorType) and isinstance(after, TensorType):
-            if before.dtype is after.dtype and before.rank == after.rank:
-                pairs = zip(before.shape, after.shape, strict=True)
-                return TensorType(before.dtype, tuple(self._size(*p, renamed) for p in pairs))
+        if isinstance(before, TensorType) and _alike(after, before):
+            pairs = zip(before.shape, after.shape, strict=True)
+            return TensorType(before.dtype, tuple(self._size(*p, renamed) for p in pairs))
         try:
             joined = TypeJoin(self._ctx.graph, "carried").join(before, after)
         except DTypeError as error:
@@ -114,7 +113,7 @@ class _Carried:
         if not own and before == after:
             return before
         others = [k for k in renamed if k[0] == before]
-        if own and not others and provably_ge(after, self._own[before]):
+        if own and not others and (not self._own[before] or provably_ge(after, 1)):
             renamed[key] = before  # the first of those that share the symbol keeps it
             return before
         lo = int(max(0, min(1, bounds(before)[0], bounds(after)[0])))
@@ -122,3 +121,8 @@ class _Carried:
         self._own[new] = lo
         renamed[key] = new
         return new
+
+
+def _alike(t: ValueType, like: TensorType) -> TypeGuard[TensorType]:
+    """Return whether a type has the rank and the element type of another."""
+    return isinstance(t, TensorType) and (t.dtype, t.rank) == (like.dtype, like.rank)

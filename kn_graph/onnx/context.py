@@ -241,7 +241,7 @@ class NodeContext:
         return self.loader.convert_bodies(protos, (), self.scope, self.name)
 
     def inline(self, name: str) -> list[Value]:
-        """Take a subgraph attribute without declared inputs, convert it here, return its outputs."""
+        """Take a subgraph attribute without inputs, convert it here, and return its outputs."""
         return self.loader.convert_inline(self.graph_attribute(name), self.scope)
 
     def decide(self, value: Value) -> bool | None:

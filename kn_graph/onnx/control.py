@@ -30,8 +30,8 @@ def if_else(ctx: NodeContext) -> Sequence[Value]:
     if truth is not None:
         ctx.ignore(branches[truth])
         return ctx.inline(branches[not truth])
-    bodies, captured = ctx.bodies(*branches)
-    return ctx.graph.if_else(condition, *bodies, captured)
+    (then_body, else_body), captured = ctx.bodies(*branches)
+    return ctx.graph.if_else(condition, then_body, else_body, captured)
 
 
 @converter("Loop")
@@ -76,10 +76,8 @@ def scan_batched(ctx: NodeContext) -> Sequence[Value]:
     scope = Scope(ctx.loader, inner, ctx.scope.opsets, ctx.scope, prefix=ctx.scope.prefix)
     scope.bindings = ctx.scope.bindings
     states, parts = given[: len(initial)], given[len(initial) : len(inputs)]
-    results = _scan(
-        ctx, scope, states, [inner.flip(x, 0) if r else x for x, r in zip(parts, reverse, strict=True)],
-        length=None if lengths is None else given[-1],
-    )  # fmt: skip
+    turned = [inner.flip(x, 0) if back else x for x, back in zip(parts, reverse, strict=True)]
+    results = _scan(ctx, scope, states, turned, None if lengths is None else given[-1])
     for i, v in enumerate(results):
         inner.output(f"result{i}", v)
     return g.scan(inner.seal(), [], sliced, captured=list(scope.captures))

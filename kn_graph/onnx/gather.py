@@ -27,5 +27,6 @@ def gather_elements(ctx: NodeContext) -> Value:
 
 @converter("GatherND")
 def gather_nd(ctx: NodeContext) -> Value:
-    """Slices by index vectors."""
-    return ctx.graph.gather_nd(ctx.input(0), ctx.input(1), ctx.integer("batch_dims", 0))
+    """Slices by index tuples."""
+    batch_axes = ctx.integer("batch_dims", 0) if ctx.opset >= 12 else 0
+    return ctx.graph.gather_nd(ctx.input(0), ctx.input(1), batch_axes)

@@ -15,6 +15,7 @@ from kn_graph.onnx.attributes import attribute_kind, node_name, plain_attribute
 from kn_graph.onnx.context import NodeContext
 from kn_graph.onnx.file import ModelFile
 from kn_graph.onnx.functions import Functions
+from kn_graph.onnx.order import check_extent, in_order
 from kn_graph.onnx.proto_types import free_shape, value_type
 from kn_graph.onnx.registry import find_converter, normal_domain
 from kn_graph.onnx.survey import check_supported
@@ -68,8 +69,11 @@ class Scope:
 
     def define(self, name: str, value: Value, where: str) -> None:
         """Name a value; ONNX names are defined once."""
-        if name in self.values:
+        if name in self.values or name in self.initializers:
             raise MalformedModelError(f"{where}: tensor {name!r} is defined twice")
+        self._name(name, value)
+
+    def _name(self, name: str, value: Value) -> None:
         self.values[name] = value
         if name not in value.names:
             value.names = (*value.names, name)
@@ -110,7 +114,7 @@ class Scope:
         dense = hasattr(proto, "data_type")
         loaded = reader.array(proto) if dense else reader.sparse(proto)  # type: ignore[arg-type]
         value = self.graph.constant(loaded.array, origin=loaded.origin)
-        self.define(name, value, "initializers")
+        self._name(name, value)
         return value
 
     def capture(self, name: str, value: Value) -> Value:
@@ -156,6 +160,7 @@ class Loader:
         self.functions = Functions(file.proto)
         self.opsets = file.opsets
         self.graph = Graph()
+        self._pinned: set[str] = set()
 
     # ---- the whole --------------------------------------------------------------------------
 
@@ -170,10 +175,10 @@ class Loader:
         graph = self.graph = Graph(proto.name or self.file.label)
         scope = Scope(self, graph, self.opsets)
         try:
+            check_extent(self.file.proto)
             self._declare(proto, scope)
             self._convert_nodes(proto.node, scope)
-            for output in proto.output:
-                graph.output(output.name, scope.lookup(output.name, "graph outputs"))
+            self._name_outputs(proto, scope)
         except KnError as error:
             error.add_context(self.file.label)
             raise
@@ -185,6 +190,8 @@ class Loader:
         constant_inputs = self.file.proto.ir_version < 4
         overridable = set()
         for info in proto.input:
+            if not info.name or info.name in scope.values or info.name in overridable:
+                raise MalformedModelError(f"two inputs are called {info.name!r}")
             if info.name not in scope.initializers:
                 self._declare_input(info, scope)
             elif info.name in self.options.assumed.fed:
@@ -196,11 +203,35 @@ class Loader:
             names = ", ".join(repr(i.name) for i in proto.input)
             raise SymbolError(f"input_shapes names {min(unknown)!r}; the inputs are {names}")
         scope.graph.overridable = frozenset(overridable)
+        self._check_dims(scope.graph)
+
+    def _check_dims(self, graph: Graph) -> None:
+        """Refuse numbers for sizes that no input has, which would change nothing."""
+        for name, number in self.options.dims.items():
+            if name not in self._pinned:
+                known = ", ".join(map(repr, [*graph.symbols, *self._pinned])) or "none"
+                raise SymbolError(
+                    f"the inputs have no symbolic size {name!r}; they have {known}", name=name
+                )
+            if number < 0:
+                raise SymbolError(f"size {name!r} cannot be {number}", name=name)
+
+    def _name_outputs(self, proto: onnx.GraphProto, scope: Scope) -> None:
+        if not proto.output:
+            raise MalformedModelError("the graph has no outputs, so there is nothing to run")
+        for output in proto.output:
+            if output.name not in scope.graph.outputs:  # named twice, it is the same result
+                scope.graph.output(output.name, scope.lookup(output.name, "graph outputs"))
 
     def _initializers(self, proto: onnx.GraphProto) -> dict[str, Any]:
-        dense = {t.name: t for t in proto.initializer}
-        sparse = {t.values.name: t for t in proto.sparse_initializer}
-        return {**sparse, **dense}
+        found: dict[str, Any] = {t.name: t for t in proto.initializer}
+        found |= {t.values.name: t for t in proto.sparse_initializer}
+        names = [t.name for t in proto.initializer if t.name]
+        names += [t.values.name for t in proto.sparse_initializer]
+        if len(set(names)) < len(names):
+            twice = next(n for i, n in enumerate(names) if n in names[:i])
+            raise MalformedModelError(f"two initializers are called {twice!r}")
+        return found
 
     def _declare_default(self, info: onnx.ValueInfoProto, scope: Scope) -> None:
         proto: Any = scope.initializers.pop(info.name)
@@ -243,6 +274,7 @@ class Loader:
         def named(name: str) -> Size:
             for pinned in (self.options.dims, self.options.assumed.sizes):
                 if name in pinned:
+                    self._pinned.add(name)
                     return pinned[name]
             lo = 0 if any(word in name.lower() for word in DYNAMIC_LENGTHS) else 1
             return graph.symbol(name, lo=lo)
@@ -267,7 +299,7 @@ class Loader:
     # ---- nodes ------------------------------------------------------------------------------
 
     def _convert_nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
-        for node in nodes:
+        for node in in_order(nodes):
             self.convert_node(node, scope)
 
     def convert_node(self, node: onnx.NodeProto, scope: Scope) -> None:
@@ -416,7 +448,9 @@ class Loader:
         scopes: list[Scope] = []
         captured: list[Value] = []
         for proto in protos:
-            scope = self._subgraph_scope(proto, Graph(proto.name or name, parent=outer.graph), outer)
+            scope = self._subgraph_scope(
+                proto, Graph(proto.name or name, parent=outer.graph), outer
+            )
             self._declare_parameters(proto, types, scope)
             for value in captured:
                 scope.captured(value, value.name)

@@ -6,10 +6,11 @@ text, its CPU kernels are the oracle.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kn_graph.dtype import DType
 from kn_graph.onnx.conv import kernel_of_weights, window_attributes
+from kn_graph.onnx.norm import layer_normalization, rms_normalization
 from kn_graph.onnx.registry import converter
 
 if TYPE_CHECKING:
@@ -132,17 +133,16 @@ def layer_norm(
     return out if bias is None else g.add(out, bias)
 
 
-def _statistics(ctx: NodeContext, x: Value, epsilon: float, *, center: bool) -> list[Value | None]:
-    """Return what training saves, if asked for: the mean and the reciprocal of the deviation."""
+def _statistics(
+    ctx: NodeContext, x: Value, axes: Sequence[int], epsilon: float, *, center: bool
+) -> tuple[Value, Value]:
+    """Return what training saves: the mean, and the reciprocal of the deviation."""
     g = ctx.graph
-    mean = inverse = None
-    if ctx.wants(1) or ctx.wants(2):
-        x = g.cast(x, DType.FLOAT32)
-        mean = g.reduce("mean", x, (x.rank - 1,), keep=True)
-        centered = g.sub(x, mean) if center else x
-        variance = g.reduce("mean", g.mul(centered, centered), (x.rank - 1,), keep=True)
-        inverse = g.unary("rsqrt", g.add(variance, g.scalar(epsilon, x.dtype)))
-    return [mean, inverse]
+    x = g.cast(x, DType.FLOAT32)
+    mean = g.reduce("mean", x, axes, keep=True)
+    square = g.unary("square", g.sub(x, mean) if center else x)
+    variance = g.reduce("mean", square, axes, keep=True)
+    return mean, g.unary("rsqrt", g.add(variance, g.scalar(epsilon, x.dtype)))
 
 
 @converter("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
@@ -156,20 +156,25 @@ def skip_layer_norm(ctx: NodeContext) -> list[Value | None]:
         total = g.add(total, bias)
     epsilon = ctx.real("epsilon", 1e-12)
     out = layer_norm(ctx, total, gamma, beta, epsilon, center=center)
-    return [out, *_statistics(ctx, total, epsilon, center=center), total]
+    saved: tuple[Value | None, ...] = (None, None)
+    if ctx.wants(1) or ctx.wants(2):
+        saved = _statistics(ctx, total, (total.rank - 1,), epsilon, center=center)
+    return [out, *saved, total]
 
 
 @converter("SimplifiedLayerNormalization")
 def simplified_layer_norm(ctx: NodeContext) -> list[Value | None]:
-    """Root mean square normalisation; onnxruntime puts it into the domain ai.onnx."""
-    x, scale = ctx.input(0), ctx.input(1)
-    ctx.ignore("stash_type")  # float32, which narrower floats compute in anyway
+    """RMSNormalization under the name that onnxruntime gave it, in the domain ai.onnx."""
+    out, x = cast("Value", rms_normalization(ctx)), ctx.input(0)
+    if not ctx.wants(1):
+        return [out, None]
     (axis,) = ctx.normal_axes((ctx.integer("axis", -1),), x.rank)
-    epsilon = ctx.real("epsilon", 1e-5)
-    if axis != x.rank - 1:
-        ctx.unsupported(f"axis {axis} of {x.type}: only the last one")
-    out = layer_norm(ctx, x, scale, None, epsilon, center=False)
-    return [out, _statistics(ctx, x, epsilon, center=False)[1]]
+    axes, epsilon = tuple(range(axis, x.rank)), ctx.real("epsilon", 1e-5)
+    return [out, _statistics(ctx, x, axes, epsilon, center=False)[1]]
+
+
+# onnxruntime has had it in ai.onnx since opset 1, and wrote it into models of older opsets
+converter("LayerNormalization", until=16)(layer_normalization)
 
 
 @converter("EmbedLayerNormalization", domain=MICROSOFT)

@@ -78,10 +78,10 @@ def multinomial(ctx: NodeContext) -> Value:
     drawn = g.random("uniform", (batch, count), wide, key=_key(ctx))
     level = g.mul(drawn, g.slice(below, 1, classes - 1, 1))
     passed = g.compare("ge", g.unsqueeze(level, [2]), g.unsqueeze(below, [1]))
-    index = g.reduce("sum", g.cast(passed, DType.INT64), [2])
-    # rounding may lift a level to the whole sum
-    last = g.size_tensor(np.array(classes - 1, object))
-    return g.cast(g.minimum(index, last), ctx.dtype("dtype", DType.INT32))
+    # a level is below the whole sum, also rounded: some class is always left
+    return g.cast(
+        g.reduce("sum", g.cast(passed, DType.INT64), [2]), ctx.dtype("dtype", DType.INT32)
+    )
 
 
 def keep_mask(ctx: NodeContext, x: Value, ratio: Value) -> Value:

@@ -30,6 +30,8 @@ MODULES = (
     "microsoft_qlinear",
     "microsoft_quantize",
     "ml",
+    "ml_linear",
+    "ml_tree",
     "norm",
     "pool",
     "quantize",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from kn_graph.dim import Size, floordiv, size_min
+from kn_graph.dim import Size, floordiv, size_min, size_prod
 from kn_graph.dtype import DType
 from kn_graph.interpolation import Coordinates, NearestRule, simplest_fraction
 from kn_graph.onnx.registry import converter
@@ -58,8 +58,9 @@ def _resize_old(ctx: NodeContext, x: Value, scales: Sequence[float] | Value) -> 
     """Positions are x / scale; the nearest is below where an axis grows, above where it shrinks."""
     mode = MODES[ctx.choice("mode", "nearest", tuple(MODES))]
     settings = {"mode": mode, "coordinates": "asymmetric", "nearest": "simple"}
-    known = [simplest_fraction(s) for s in scales] if isinstance(scales, tuple) else None
-    return _scale(ctx, x, range(x.rank), known or scales, None, settings)
+    if isinstance(scales, Sequence):
+        return _scale(ctx, x, range(x.rank), [simplest_fraction(s) for s in scales], None, settings)
+    return _scale(ctx, x, range(x.rank), scales, None, settings)
 
 
 # ---- from opset 11 on -----------------------------------------------------------------------
@@ -219,9 +220,9 @@ def _known_scales(value: Value) -> list[Fraction | Ratio | None]:
         return [simplest_fraction(s) for s in np.asarray(array, np.float32).ravel().tolist()]
     if isinstance(op, Concat):
         return [k for v in value.node.operands for k in _known_scales(v)]
-    if isinstance(op, (View, Broadcast)) and value.node.operands[0].type.numel == value.type.numel:
+    count = size_prod(value.shape)
+    if isinstance(op, (View, Broadcast)) and size_prod(value.node.operands[0].shape) == count:
         return _known_scales(value.node.operands[0])
-    count = value.type.numel
     if not isinstance(count, int):
         return [None]
     if isinstance(op, Binary) and op.fn == "div":
@@ -256,7 +257,8 @@ def _keep_aspect(
     if 0 in old:
         ctx.fail(f"keeps the aspect ratio of an empty tensor {x.type}")
     work = _Work(ctx, x, axes, roi, settings)
-    numbers = [(w, n) for w, n in zip(limits, old, strict=True) if isinstance(w, int) and isinstance(n, int)]
+    pairs = list(zip(limits, old, strict=True))
+    numbers = [(w, n) for w, n in pairs if isinstance(w, int) and isinstance(n, int)]
     if len(numbers) == len(axes):
         scale = (min if not_larger else max)(Fraction(w, n) for w, n in numbers)
         sizes: list[Size] = [int(scale * n + Fraction(1, 2)) for _, n in numbers]
@@ -264,7 +266,7 @@ def _keep_aspect(
     # rounding half up is monotone: the least of the rounded products is the rounded least
     sizes = []
     for n in old:
-        each = [floordiv(2 * w * n + m, 2 * m) for w, m in zip(limits, old, strict=True)]
+        each = [floordiv(2 * w * n + m, 2 * m) for w, m in pairs]
         sizes.append(size_min(*each) if not_larger else -size_min(*(-e for e in each)))
     above, below = (g.cast(g.size_tensor(_objects(s)), DType.FLOAT32) for s in (limits, old))
     extreme = g.reduce("min" if not_larger else "max", g.div(above, below), [0], keep=True)

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from kn_graph.errors import MalformedModelError, UnsupportedModelError, UnsupportedOperator
+from kn_graph.errors import (
+    KnWarning,
+    MalformedModelError,
+    UnsupportedModelError,
+    UnsupportedOperator,
+)
 from kn_graph.onnx.attributes import node_name
 from kn_graph.onnx.file import ModelFile
 from kn_graph.onnx.functions import Functions, has_schema_function
+from kn_graph.onnx.order import nested_nodes
 from kn_graph.onnx.registry import find_converter, normal_domain
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["all_nodes", "check_supported", "unsupported_operators"]
+__all__ = ["all_nodes", "check_supported", "unsupported_operators", "warn_of_unknown_versions"]
 
 _Key = tuple[str, str, int]
 
 
 def all_nodes(nodes: Iterator[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes and those of the subgraphs in them, depth first."""
-    stack = [nodes]
-    while stack:
-        node = next(stack[-1], None)
-        if node is None:
-            stack.pop()
-            continue
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                stack.append(iter(attribute.g.node))
-            stack.extend(iter(g.node) for g in attribute.graphs)
+    """Return nodes and those of the subgraphs in them, depth first."""
+    return (node for node, _ in nested_nodes(nodes))
 
 
 def unsupported_operators(
@@ -59,11 +56,30 @@ def unsupported_operators(
             first.setdefault(kind, node_name(node))
     return [
         UnsupportedOperator(
-            f"{d}:{op}" if d else op, version, counts[d, op, version], first[d, op, version]
+            f"{d}:{op}" if d else op,
+            version,
+            counts[d, op, version],
+            first[d, op, version],
+            _misnomer(d, op, version),
         )
         for d, op, version in counts
         if find_converter(d, op, version) is None and not has_schema_function(d, op, version)
     ]
+
+
+def _misnomer(domain: str, operator: str, version: int) -> str:
+    """Return why the standard itself does not have an operator; '' where it does."""
+    import onnx
+
+    if domain or version == 0:
+        return ""
+    if not onnx.defs.has(operator):
+        return "ONNX has no operator of this name"
+    try:
+        schema = onnx.defs.get_schema(operator, version)
+    except onnx.defs.SchemaError:
+        return f"ONNX has it in other opsets than {version}"
+    return f"ONNX removed it in opset {schema.since_version}" if schema.deprecated else ""
 
 
 def check_supported(file: ModelFile, opsets: Mapping[str, int], functions: Functions) -> None:
@@ -76,22 +92,41 @@ def check_supported(file: ModelFile, opsets: Mapping[str, int], functions: Funct
     found = unsupported_operators(file.proto, opsets, functions)
     if not found:
         return
-    undeclared = [f for f in found if f.opset == 0]
-    if undeclared and any(_known_domain(f) for f in undeclared):
+    undeclared = [f for f in found if f.opset == 0 and _known_domain(f)]
+    if undeclared:
         raise MalformedModelError(
-            f"{file.label}: operator {undeclared[0].operator} belongs to an operator set that the "
-            "model does not import (opset_import)"
+            f"{file.label}: operator {undeclared[0].operator} (node {undeclared[0].first_node}) "
+            "belongs to an operator set that the model does not import (opset_import)"
         )
     count = sum(f.count for f in found)
     kinds = f"{len(found)} operator{'s are' if len(found) > 1 else ' is'} unsupported"
-    raise UnsupportedModelError(
+    text = (
         f"{file.label}: {kinds} ({count} node{'s' if count > 1 else ''}): "
-        f"{', '.join(map(str, found))}. Not an error of your file. "
-        "See docs/supported-operators.md.",
-        found,
+        f"{', '.join(map(str, found))}."
     )
+    if not all(f.reason for f in found):
+        text += " Not an error of your file. See docs/supported-operators.md."
+    raise UnsupportedModelError(text, found)
+
+
+def warn_of_unknown_versions(file: ModelFile) -> None:
+    """Warn where a model uses newer versions of the format than are known here."""
+    import onnx
+
+    newest = {
+        "" if d == "ai.onnx" else d: v[1] for d, v in onnx.defs.C.schema_version_map().items()
+    }
+    for domain, version in file.opsets.items():
+        if version > newest.get(domain, version):
+            warnings.warn(
+                f"{file.label}: opset {version} of {domain or 'ai.onnx'} is newer than "
+                f"{newest[domain]}, the newest that onnx {onnx.__version__} knows; operators are "
+                "taken to be as they were there",
+                KnWarning,
+                stacklevel=4,
+            )
 
 
 def _known_domain(found: UnsupportedOperator) -> bool:
     domain, _, operator = found.operator.rpartition(":")
-    return find_converter(domain, operator, 1) is not None or (domain == "" and found.opset == 0)
+    return domain == "" or find_converter(domain, operator, 1) is not None

@@ -14,7 +14,7 @@ from kn_graph.dtype import DType
 from kn_graph.errors import DTypeError, ExecutionError, ShapeError
 from kn_graph.op import EvalContext, InferContext, Op, Result
 from kn_graph.type_join import TypeJoin, is_tensor
-from kn_graph.types import OptionalType, SequenceType, TensorType, UnrankedType, ValueType
+from kn_graph.types import NoType, OptionalType, SequenceType, TensorType, UnrankedType, ValueType
 
 if TYPE_CHECKING:
     from kn_graph.graph import Graph
@@ -323,7 +323,8 @@ class Iteration:
         start = self.starts[symbol]
         step = after - of_atom(symbol)
         if self.count is not None and not symbols_of(step) & self.hidden:
-            return start + self.count * step
+            last: Size = start + self.count * step
+            return last
         lo = max(0, min(bounds(start)[0], bounds(after)[0]))
         return self.ctx.data_symbol(symbol.name, lo=int(lo))
 
@@ -417,10 +418,9 @@ def check_fits(declared: ValueType, given: ValueType, what: str) -> None:
     elif is_tensor(declared) and is_tensor(given):
         if declared.dtype is not given.dtype:  # type: ignore[union-attr]
             raise DTypeError(f"{what} is {declared}, got {given}")
-        ranked = isinstance(declared, TensorType)
-        if ranked and isinstance(given, TensorType) and declared.rank != given.rank:
-            raise ShapeError(f"{what} is {declared}, got {given}")
-        if type(given) is UnrankedType and ranked:
+        if not isinstance(declared, TensorType) or isinstance(given, NoType):
+            return
+        if not isinstance(given, TensorType) or declared.rank != given.rank:
             raise ShapeError(f"{what} is {declared}, got {given}")
     elif type(declared) is not type(given):
         raise DTypeError(f"{what} is {declared}, got {given}")

@@ -55,7 +55,7 @@ class Cumulative(Op):
     def eval(self, ctx: EvalContext, x: Array) -> Array:
         """Accumulate with NumPy."""
         wide = widen(np.flip(x, self.axis) if self.reverse else x)
-        if self.exclusive and x.shape[self.axis]:
+        if self.exclusive:
             wide = self._shifted(wide)
         with np.errstate(all="ignore"):
             out = _UFUNCS[self.fn].accumulate(wide, axis=self.axis, dtype=wide.dtype)

@@ -13,7 +13,7 @@ from kn_graph.errors import DTypeError, ShapeError
 from kn_graph.op import EvalContext, InferContext, Op
 from kn_graph.ops.matmul import accumulator
 from kn_graph.types import TensorType
-from kn_graph.window import Pads, check_window, window_counts
+from kn_graph.window import Pads, check_window, count_windows, window_counts
 
 __all__ = ["Col2Im"]
 
@@ -24,8 +24,9 @@ Array = np.ndarray[Any, Any]
 class Col2Im(Op):
     """Add the elements of windows to the places of an image that they were taken from.
 
-    out[n, c, o*stride - before + t*dilation] += x[n, (c, t), o] for each window o and element t of a
-    window; what falls outside of the image is dropped. Narrow floats add in float32; integers wrap.
+    out[n, c, o*stride - before + t*dilation] += x[n, (c, t), o] for each window o and each element
+    t of it; what falls outside of the image is dropped. Narrow floats add in float32; integers
+    wrap; a NaN spreads to its place; no windows give zeros.
 
     Shapes: x [N, C*prod(kernel), windows] -> [N, C, *image].
 
@@ -73,14 +74,12 @@ class Col2Im(Op):
         image, kernel = ctx.sizes(self.image), ctx.sizes(self.kernel)
         pads = [(ctx.size(b), ctx.size(a)) for b, a in self.pads]
         axes = list(zip(image, kernel, self.strides, self.dilations, pads, strict=True))
-        counts = [
-            (n + b + a - (k - 1) * d - 1) // s + 1 if n else 0 for n, k, s, d, (b, a) in axes
-        ]
+        counts = count_windows(image, kernel, self.strides, self.dilations, pads)
         channels = x.shape[1] // int(np.prod(kernel))
-        columns = x.reshape(x.shape[0], channels, *kernel, *counts).astype(wide, copy=False)
+        columns: Any = x.reshape(x.shape[0], channels, *kernel, *counts).astype(wide, copy=False)
         # wide enough for every window; the image is a part of it
         padded = [max(n + b + a, 0) for n, _, _, _, (b, a) in axes]
-        out = np.zeros((x.shape[0], channels, *padded), wide)
+        out: Any = np.zeros((x.shape[0], channels, *padded), wide)
         if out.size:
             for tap in np.ndindex(*kernel):
                 places = [
@@ -89,4 +88,5 @@ class Col2Im(Op):
                 ]
                 out[(..., *places)] += columns[(slice(None), slice(None), *tap)]
         inner = tuple(slice(b, b + n) for n, _, _, _, (b, _) in axes)
-        return out[(..., *inner)].astype(x.dtype)
+        result: Array = out[(..., *inner)].astype(x.dtype)
+        return result

@@ -17,10 +17,13 @@ __all__ = [
     "Gather",
     "GatherElements",
     "GatherND",
+    "check_elements",
     "check_index_type",
+    "checked_indices",
     "element_index",
+    "known_indices",
+    "tuple_depth",
     "tuple_index",
-    "wrapped_indices",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -32,8 +35,8 @@ def check_index_type(indices: TensorType) -> None:
         raise DTypeError(f"indices are integers, got {indices.dtype}")
 
 
-def wrapped_indices(indices: Array, n: int, axis: int) -> Array:
-    """Return indices into an axis of size n counted from 0; negative ones count from the end.
+def checked_indices(indices: Array, n: int, axis: int) -> Array:
+    """Return indices into an axis of size n as int64; negative ones count from the end.
 
     Raises:
         ExecutionError: one does not exist; names the index and the size.
@@ -44,7 +47,7 @@ def wrapped_indices(indices: Array, n: int, axis: int) -> Array:
         raise ExecutionError(
             f"index {int(indices[outside][0])} is out of range for axis {axis} of size {n}"
         )
-    return np.where(indices < 0, indices + n, indices)
+    return indices
 
 
 def known_indices(content: Content) -> Array | None:
@@ -74,25 +77,17 @@ class Gather(Op):
 
     def eval(self, ctx: EvalContext, x: Array, indices: Array) -> Array:
         """Take with NumPy."""
-        return np.take(x, wrapped_indices(indices, x.shape[self.axis], self.axis), self.axis)
+        at = checked_indices(indices, x.shape[self.axis], self.axis)
+        # rank 0 is taken as a bare object, which a string alone does not tell the type of
+        return np.asarray(np.take(x, at, self.axis), x.dtype)
 
     def content(self, *operands: Content) -> Content | None:
         """Take what is known, where the indices are numbers."""
         x, indices = operands[0], known_indices(operands[1])
         if indices is None:
             return None
-        return _as_objects(
-            np.take(x, wrapped_indices(indices, x.shape[self.axis], self.axis), self.axis)
-        )
-
-
-def _as_objects(x: Any) -> Content:
-    """Wrap what NumPy returns for rank 0, which may be a bare object."""
-    if isinstance(x, np.ndarray):
-        return x
-    out = np.empty((), object)
-    out[()] = x
-    return out
+        at = checked_indices(indices, x.shape[self.axis], self.axis)
+        return np.asarray(np.take(x, at, self.axis), object)
 
 
 @dataclass(frozen=True)
@@ -114,14 +109,14 @@ class GatherElements(Op):
 
     def eval(self, ctx: EvalContext, x: Array, indices: Array) -> Array:
         """Index with NumPy."""
-        return np.asarray(x[element_index(indices, x.shape[self.axis], self.axis)])
+        return x[element_index(indices, x.shape[self.axis], self.axis)]
 
     def content(self, *operands: Content) -> Content | None:
         """Take what is known, where the indices are numbers."""
         x, indices = operands[0], known_indices(operands[1])
         if indices is None:
             return None
-        return _as_objects(x[element_index(indices, x.shape[self.axis], self.axis)])
+        return x[element_index(indices, x.shape[self.axis], self.axis)]
 
 
 def check_elements(
@@ -141,7 +136,7 @@ def check_elements(
 def element_index(indices: Array, n: int, axis: int) -> tuple[Array, ...]:
     """Return the NumPy index that replaces coordinate `axis` of each place by `indices`."""
     grid: list[Array] = list(np.ogrid[tuple(slice(s) for s in indices.shape)])
-    grid[axis] = wrapped_indices(indices, n, axis)
+    grid[axis] = checked_indices(indices, n, axis)
     return tuple(grid)
 
 
@@ -169,14 +164,14 @@ class GatherND(Op):
 
     def eval(self, ctx: EvalContext, x: Array, indices: Array) -> Array:
         """Index with NumPy."""
-        return np.asarray(x[tuple_index(indices, x.shape, self.batch_axes)])
+        return np.asarray(x[tuple_index(indices, x.shape, self.batch_axes)], x.dtype)
 
     def content(self, *operands: Content) -> Content | None:
         """Take what is known, where the indices are numbers."""
         x, indices = operands[0], known_indices(operands[1])
         if indices is None:
             return None
-        return _as_objects(x[tuple_index(indices, x.shape, self.batch_axes)])
+        return np.asarray(x[tuple_index(indices, x.shape, self.batch_axes)], object)
 
 
 def tuple_depth(x: TensorType, indices: TensorType, batch_axes: int) -> int:
@@ -200,5 +195,5 @@ def tuple_index(indices: Array, shape: tuple[int, ...], batch_axes: int) -> tupl
     tuples = indices.shape[:-1]
     grid: list[Array] = list(np.ogrid[tuple(slice(s) for s in tuples)])
     axes = range(batch_axes, batch_axes + indices.shape[-1])
-    parts = [wrapped_indices(indices[..., i], shape[a], a) for i, a in enumerate(axes)]
+    parts = [checked_indices(indices[..., i], shape[a], a) for i, a in enumerate(axes)]
     return (*grid[:batch_axes], *parts)

@@ -97,7 +97,8 @@ class Resize(Op):
     def infer(self, ctx: InferContext, x: TensorType, *extra: TensorType) -> TensorType:
         """Replace the sizes of the axes."""
         count = len(self.axes)
-        if len(self.sizes) != count or (isinstance(self.scales, tuple) and len(self.scales) != count):
+        scales = self.scales if isinstance(self.scales, tuple) else self.sizes
+        if len(self.sizes) != count or len(scales) != count:
             raise ShapeError(f"{count} axes, {len(self.sizes)} sizes, scales {self.scales}")
         if len(set(self.axes)) != count:
             raise ShapeError(f"axes {self.axes} name an axis twice")
@@ -107,13 +108,13 @@ class Resize(Op):
         if x.dtype is DType.STRING and self.crops:
             raise DTypeError("there are no strings outside of the operand: tf_crop_and_resize")
         shape = list(x.shape)
-        for i, (axis, size) in enumerate(zip(self.axes, self.sizes, strict=True)):
+        for axis, size, scale in zip(self.axes, self.sizes, scales, strict=True):
             check_axis(axis, x.rank, "resize axis")
+            if isinstance(scale, Fraction) and scale <= 0:
+                raise ShapeError(f"the scale of axis {axis} must be positive: {scale}")
             ctx.require_ge(size, 0, f"the new size of axis {axis} is not negative")
             if x.shape[axis] == 0 and isinstance(size, int) and size:
                 raise ShapeError(f"axis {axis} of {format_shape(x.shape)} has nothing to resize")
-            if isinstance(self.scales, tuple) and self.scales[i] <= 0:
-                raise ShapeError(f"the scale of axis {axis} must be positive: {self.scales[i]}")
             shape[axis] = size
         return TensorType(x.dtype, tuple(shape))
 
@@ -130,6 +131,7 @@ class Resize(Op):
     def eval(self, ctx: EvalContext, x: Array, *extra: Array) -> Array:
         """Resize one axis after another."""
         sizes = ctx.sizes(self.sizes)
+        scales = [_number(s) for s in extra[0]] if self.scales == "operand" else self.scales
         shape = list(x.shape)
         for axis, m in zip(self.axes, sizes, strict=True):
             if m and not x.shape[axis]:
@@ -140,7 +142,7 @@ class Resize(Op):
         dtype = DType.from_numpy(x.dtype)
         out = x if self.mode == "nearest" else x.astype(interpolation_type(dtype), copy=False)
         outside: Array = np.zeros((1,) * x.ndim, bool)
-        for axis, n, scale, positions in self._positions(x.shape, sizes, extra):
+        for axis, n, scale, positions in self._positions(x.shape, sizes, scales, extra):
             if self.crops:
                 beyond = ~((positions >= 0) & (positions <= n - 1))
                 positions = np.where(beyond, 0.0, positions)
@@ -151,17 +153,20 @@ class Resize(Op):
         return _rounded(out, dtype)
 
     def _positions(
-        self, shape: Sequence[int], sizes: Sequence[int], extra: Sequence[Array]
+        self,
+        shape: Sequence[int],
+        sizes: Sequence[int],
+        scales: Sequence[Fraction] | str,
+        extra: Sequence[Array],
     ) -> Iterator[tuple[int, int, Fraction, Array]]:
         """Yield axis, old size, scale and positions of each axis that is not just copied."""
         count = len(self.axes)
         roi = extra[-1].astype(np.float64) if self.crops else np.repeat([0.0, 1.0], count)
+        if not np.isfinite(roi).all():
+            raise ExecutionError(f"a region of interest is finite, got {roi.tolist()}")
         for i, (axis, m) in enumerate(zip(self.axes, sizes, strict=True)):
             n = shape[axis]
-            if isinstance(self.scales, tuple):
-                scale = self.scales[i]
-            else:
-                scale = Fraction(m, n) if self.scales == "sizes" else _number(extra[0], i)
+            scale = Fraction(m, n) if isinstance(scales, str) else scales[i]
             if self.crops or m != n or scale != 1:
                 part = float(roi[i]), float(roi[i + count])
                 at = source_positions(self.coordinates, m, n, scale, part)
@@ -182,10 +187,9 @@ class Resize(Op):
         return _weighted_sum(x, axis, taps)
 
 
-def _number(scales: Array, i: int) -> Fraction:
-    scale = float(scales[i])
+def _number(scale: float) -> Fraction:
     if not 0 < scale < float("inf"):
-        raise ExecutionError(f"resize: scale {i} must be positive, got {scale}")
+        raise ExecutionError(f"a scale must be positive, got {scale}")
     return simplest_fraction(scale)
 
 
@@ -209,7 +213,7 @@ def _rounded(x: Array, dtype: DType) -> Array:
         return x
     if not dtype.is_int:
         return cast_array(x, dtype)
-    limits = ml_dtypes.iinfo(dtype.numpy)
+    limits: Any = ml_dtypes.iinfo(dtype.numpy)  # type: ignore[no-untyped-call]
     whole = np.clip(np.rint(x), float(limits.min), float(limits.max))
     # the largest 64 bit integers are no floats: those would wrap
     top = whole >= float(limits.max)

@@ -21,7 +21,9 @@ RoiReduction = Literal["mean", "max"]
 
 def _check_images(x: TensorType, rois: TensorType, columns: int, ctx: InferContext) -> None:
     if x.rank != 4 or rois.rank != 2:
-        raise ShapeError(f"expected images [N, C, H, W] and regions [R, {columns}], got {x}, {rois}")
+        raise ShapeError(
+            f"expected images [N, C, H, W] and regions [R, {columns}], got {x} and {rois}"
+        )
     if not x.dtype.is_float or rois.dtype is not x.dtype:
         raise DTypeError(f"images and regions must be of one float type, got {x}, {rois}")
     ctx.require_eq(rois.shape[1], columns, "numbers that describe a region")
@@ -40,11 +42,11 @@ class RoiAlign(Op):
 
     Region (x1, y1, x2, y2), times `scale` and with `half_pixel` less 1/2, is cut into `size` bins.
     Each bin has samples x samples points in the middles of equal parts, each interpolated linearly;
-    `samples` = 0 takes ceil(region size / bins) of an axis. A point more than 1 outside of the image
-    counts 0, one less outside as the border. Their mean is the result; `max` instead takes the
-    largest weighted neighbour of all points, as ONNX's test data and runtimes do. Without
-    `half_pixel` a region is at least 1 x 1. A bin without points is 0. Narrow floats compute in
-    float32.
+    `samples` = 0 takes ceil(region size / bins) of an axis. A point more than 1 outside of the
+    image counts 0, one less outside as the border. Their mean is the result; `max` instead takes
+    the largest weighted neighbour of all points, as ONNX's test data and runtimes do. Without
+    `half_pixel` a region is at least 1 x 1. A bin without points is 0. A NaN spreads to what has it
+    as a neighbour of weight other than 0. Narrow floats compute in float32.
 
     Shapes: x [N, C, H, W], rois [R, 4], images integer [R] -> [R, C, *size].
     Raises at run time where an image does not exist.
@@ -108,16 +110,16 @@ class RoiAlign(Op):
     def _pool(self, image: Array, rows: _Points, columns: _Points, out: Array) -> None:
         if not rows.count * columns.count:
             return
-        terms = [
-            image[:, i][:, :, j] * (a[:, None] * b)
-            for i, a in zip(rows.index, rows.weight, strict=True)
-            for j, b in zip(columns.index, columns.weight, strict=True)
-        ]
+        terms = []
+        for i, a in zip(rows.index, rows.weight, strict=True):
+            for j, b in zip(columns.index, columns.weight, strict=True):
+                weight = a[:, None] * b
+                terms.append(np.where(weight != 0, image[:, i][:, :, j] * weight, 0))
         shape = (len(image), self.size[0], rows.count, self.size[1], columns.count)
         if self.reduction == "max":
             out[...] = np.max(terms, axis=0).reshape(shape).max((2, 4))
         else:
-            out[...] = sum(terms).reshape(shape).mean((2, 4))  # type: ignore[union-attr]
+            out[...] = np.sum(terms, axis=0).reshape(shape).mean((2, 4))
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,11 @@ class GridSample(Op):
     """Sample an image at the positions of a grid.
 
     The numbers of a grid vector are for the spatial axes from the last to the first; -1 and 1 are
-    the outer edges of the first and last element of an axis of size n, or with `align_corners` their
-    centres: position = ((g + 1)*n - 1)/2, or (g + 1)/2*(n - 1). Outside of the axis an element is 0,
-    that at the border, or that at the reflected position. Then each axis takes the nearest element
-    (to even, if between two), or 2 (linear) or 4 (cubic) elements around with weights by distance.
+    the outer edges of the first and last element of an axis of size n, or with `align_corners`
+    their centres: position = ((g + 1)*n - 1)/2, or (g + 1)/2*(n - 1). Each axis takes the nearest
+    element (the even one, if between two), or 2 (linear) or 4 (cubic) elements around with weights
+    by distance. An element outside of the axis is 0, or that at the border, or that at the
+    reflected position.
 
     Positions are computed in the element type of the grid, at least float32. A NaN in the grid
     lies outside of a padding of zeros, and else at 0. A NaN in x spreads to every sample that has
@@ -125,11 +126,10 @@ class GridSample(Op):
         return _Neighbour(np.clip(index, 0, size - 1), inside, weight)
 
     def _padded(self, position: Array, size: int) -> Array:
-        """Bring positions into the axis, or as near to it as matters."""
-        if self.padding == "zeros":
-            return np.clip(np.nan_to_num(position, nan=-FAR), -FAR, FAR)
-        if self.padding == "border":
-            return np.clip(np.nan_to_num(position, nan=0.0), 0, size - 1)
+        """Bring positions as near to the axis as matters; its neighbours are padded one by one."""
+        if self.padding != "reflection":
+            nowhere = -FAR if self.padding == "zeros" else 0.0
+            return np.asarray(np.clip(np.nan_to_num(position, nan=nowhere), -FAR, FAR))
         return np.where(np.isfinite(position), self._reflected(position, size), 0.0)
 
     def _reflected(self, position: Array, size: int) -> Array:
@@ -164,7 +164,7 @@ def _wide(dtype: DType) -> np.dtype[Any]:
 def _corners(
     axes: Sequence[list[_Neighbour]], spatial: Sequence[int]
 ) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield flat index, whether it is inside, and weight, for each choice of one neighbour an axis."""
+    """Yield flat index, whether it is inside, and weight, for each choice of neighbours."""
     for corner in product(*axes):
         index: Any = 0
         inside: Any = True

@@ -4,17 +4,44 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kn_graph.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, RenderableType
 
-__all__ = ["add_device", "add_dims", "console", "dims_of", "emit_json", "named", "table"]
+__all__ = [
+    "add_device",
+    "add_dims",
+    "add_model",
+    "dims_of",
+    "emit_json",
+    "grid",
+    "human_bytes",
+    "indented",
+    "joined",
+    "named",
+    "show",
+]
+
+PIPE_WIDTH = 100_000
+"""Width of what is not a terminal: one row stays one line, for grep."""
+
+LIST_WIDTH = 80
+"""Width of lists there."""
+
+
+# ---- arguments ------------------------------------------------------------------------------
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the model."""
+    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -54,41 +81,107 @@ def dims_of(args: argparse.Namespace) -> dict[str, int]:
     """Return the sizes given by `--dim`.
 
     Raises:
-        UsageError: one is not NAME=N with N >= 0.
+        UsageError: one is not NAME=N with N >= 0, or is given twice.
     """
-    dims = {}
+    dims: dict[str, int] = {}
     for text in args.dim:
         name, value = named(text, "--dim")
-        if not value.isdigit():
+        if not (value.isascii() and value.isdigit() and len(value) <= 18):
             raise UsageError(f"--dim {name}: expected a whole number of 0 or more, got {value!r}")
-        dims[name] = int(value)
+        if dims.setdefault(name, int(value)) != int(value):
+            raise UsageError(f"--dim {name} is given twice: {dims[name]} and {value}")
     return dims
 
 
-def console() -> Console:
-    """Return the terminal that results are printed on."""
+# ---- results as text ------------------------------------------------------------------------
+
+
+def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    fixed = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(highlight=False, emoji=False, width=None if fixed else PIPE_WIDTH)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a plain table; columns whose header starts with '#' are numbers, aligned right."""
-    from rich.box import SIMPLE_HEAD
+def show(*parts: RenderableType) -> None:
+    """Print results on stdout: strings (with markup), grids and lists."""
+    console = _console()
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    lines = captured.get().split("\n")
+    sys.stdout.write("\n".join(line.rstrip() for line in lines))
+
+
+def grid(rows: Iterable[Sequence[object]], headers: Sequence[str] = ()) -> RenderableType:
+    """Return rows in columns, two spaces apart.
+
+    Args:
+        rows: cells are texts (without markup) or renderables.
+        headers: of the columns; one that starts with '#' is for numbers, aligned right.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    out = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    out = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        show_header=any(h.strip("#") for h in headers),
+        header_style="bold",
+    )
     for header in headers:
         right = header.startswith("#")
-        out.add_column(
-            header.removeprefix("#"), justify="right" if right else "left", overflow="fold"
-        )
+        justify: Any = "right" if right else "left"
+        out.add_column(header.removeprefix("#"), justify=justify, overflow="fold")
     for row in rows:
-        out.add_row(*(Text(str(cell)) for cell in row))
+        out.add_row(*(c if hasattr(c, "__rich_console__") else Text(str(c)) for c in row))
     return out
 
 
-def emit_json(value: Any) -> None:
-    """Print one JSON object on stdout."""
-    sys.stdout.write(json.dumps(value, indent=2, default=str, ensure_ascii=False) + "\n")
+def indented(part: RenderableType) -> RenderableType:
+    """Return something to be shown under a heading."""
+    from rich.padding import Padding
+
+    return Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def joined(entries: Iterable[str]) -> RenderableType:
+    """Return short texts side by side, in columns as `ls` prints them."""
+    from rich.columns import Columns
+    from rich.constrain import Constrain
+    from rich.text import Text
+
+    columns = Columns([Text(e) for e in entries], padding=(0, 3), column_first=True)
+    return columns if _console().width < PIPE_WIDTH else Constrain(columns, LIST_WIDTH)
+
+
+def human_bytes(count: float) -> str:
+    """Return a number of bytes as text with a unit, such as `1.5 MiB`."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+# ---- results as JSON ------------------------------------------------------------------------
+
+
+def emit_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on stdout.
+
+    JSON has no numbers that are not finite: they become the texts NaN, Infinity and -Infinity.
+    """
+    text = json.dumps(_finite(value), indent=2, default=str, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode() + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value

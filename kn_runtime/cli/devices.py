@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from kn_graph.errors import DeviceUnavailableError
-from kn_runtime.cli.common import console, emit_json, table
+from kn_runtime.cli.common import emit_json, grid, show
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
@@ -21,26 +22,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """List devices, usable ones first."""
-    from kn_runtime.device import Device
-
-    best = Device.best()
-    rows = [
-        {"device": str(d), "usable": True, "best": str(d) == str(best), "reason": d.reason}
-        for d in Device.available()
-    ]
-    if not any(str(d).startswith("cuda") for d in Device.available()):
-        try:
-            Device.cuda()
-        except DeviceUnavailableError as error:
-            rows.append({"device": "cuda", "usable": False, "best": False, "reason": str(error)})
+    rows = _rows()
     if args.json:
         emit_json({"devices": rows})
         return 0
-    marks = {True: "yes", False: "no"}
-    console().print(
-        table(
-            ("device", "usable", "best", "why"),
-            ((r["device"], marks[bool(r["usable"])], "*" if r["best"] else "", r["reason"]) for r in rows),
-        )
-    )
+    texts = ((r["device"], _status(r), r["reason"]) for r in rows)
+    show(grid(texts, ("device", "usable", "remarks")))
     return 0
+
+
+def _rows() -> list[dict[str, Any]]:
+    from kn_runtime.device import Device
+
+    usable, best = Device.available(), Device.best()
+    rows = [
+        {"device": str(d), "usable": True, "best": d == best, "reason": d.reason} for d in usable
+    ]
+    if all(d.kind != "cuda" for d in usable):
+        try:
+            Device.cuda()
+        except DeviceUnavailableError as error:
+            reason = "; ".join(error.reasons)
+            rows.append({"device": "cuda", "usable": False, "best": False, "reason": reason})
+    return rows
+
+
+def _status(row: dict[str, Any]) -> str:
+    return "best" if row["best"] else "yes" if row["usable"] else "no"

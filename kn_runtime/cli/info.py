@@ -3,64 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import asdict
 
-from kn_graph.dim import Dim, Size, parse_size, symbol
-from kn_graph.dtype import DType
-from kn_graph.types import ValueType
-from kn_runtime.cli.common import console, emit_json, table
+from kn_runtime.cli.common import add_model, emit_json, grid, human_bytes, indented, joined, show
+from kn_runtime.model_info import ModelEnd, ModelInfo, model_info
 
-if TYPE_CHECKING:
-    import onnx
-
-    from kn_graph.onnx.file import ModelFile
-
-__all__ = ["EXAMPLES", "ModelInfo", "add_arguments", "execute", "model_info"]
+__all__ = ["EXAMPLES", "add_arguments", "execute"]
 
 EXAMPLES = """examples:
   kn info model.onnx
   kn info model.onnx --json
 """
 
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What `kn info` prints.
-
-    Attributes:
-        inputs: {name: type}, without initializers.
-        outputs: {name: type}.
-        symbols: names of symbolic sizes.
-        opsets: {domain: version}.
-        operators: {operator: count}, subgraphs and called functions included.
-        unsupported: operators that cannot be converted, as text.
-        parameters: number of weights.
-        weight_bytes: their size in memory.
-        external_files: names of files that hold weights.
-        metadata: producer, description and so on.
-    """
-
-    path: str
-    inputs: dict[str, str]
-    outputs: dict[str, str]
-    symbols: list[str]
-    opsets: dict[str, int]
-    ir_version: int
-    operators: dict[str, int]
-    unsupported: list[str]
-    parameters: int
-    weight_bytes: int
-    external_files: list[str]
-    metadata: dict[str, str]
+MAX_TEXT = 300
+"""Characters of a metadata value that are printed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("model", help="an ONNX file")
+    add_model(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -73,113 +35,44 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def model_info(path: str) -> ModelInfo:
-    """Read the facts of a model without converting it, so that any ONNX file can be looked at.
+def _print(info: ModelInfo) -> None:
+    from rich.text import Text
 
-    Raises:
-        MalformedModelError: the file is not ONNX.
-    """
-    from kn_graph.onnx.file import read_model
-    from kn_graph.onnx.functions import Functions
-    from kn_graph.onnx.survey import unsupported_operators
-
-    file = read_model(path)
-    graph = file.proto.graph
-    weights = list(graph.initializer)
-    given = {t.name for t in weights}
-    symbols: dict[str, Dim] = {}
-    lacking = unsupported_operators(file.proto, file.opsets, Functions(file.proto))
-    return ModelInfo(
-        path=str(path),
-        inputs={v.name: str(_type(v, symbols)) for v in graph.input if v.name not in given},
-        outputs={v.name: str(_type(v, symbols)) for v in graph.output},
-        symbols=list(symbols),
-        opsets={d or "ai.onnx": v for d, v in file.opsets.items()},
-        ir_version=file.proto.ir_version,
-        operators=_operators(file),
-        unsupported=[str(o) for o in lacking],
-        parameters=sum(math.prod(t.dims) for t in weights),
-        weight_bytes=sum(_bytes(t) for t in weights),
-        external_files=sorted({e.value for t in weights for e in _locations(t)}),
-        metadata=_metadata(file.proto),
-    )
+    show(Text(info.path, "bold"), indented(grid(_facts(info).items())))
+    sections = {
+        "inputs": grid(map(_end_row, info.inputs)) if info.inputs else "none",
+        "outputs": grid(map(_end_row, info.outputs)) if info.outputs else "none",
+        "operators": joined(f"{count:,} {name}" for name, count in info.operators.items()),
+        "unsupported operators": grid((Text(o, "red"),) for o in info.unsupported),
+        "metadata": grid((k, _shortened(v)) for k, v in info.metadata.items()),
+    }
+    empty = {"operators": not info.operators, "unsupported operators": not info.unsupported}
+    empty["metadata"] = not info.metadata
+    for title, content in sections.items():
+        if not empty.get(title):
+            show("", Text(title, "bold"), indented(content))
 
 
-def _type(info: onnx.ValueInfoProto, symbols: dict[str, Dim]) -> ValueType | str:
-    from kn_graph.onnx.proto_types import value_type
-
-    def named(text: str) -> Size:
-        return symbols.setdefault(text, symbol(text))
-
-    def resolve(text: str) -> Size:
-        try:
-            return parse_size(text, named)
-        except ValueError:
-            return named(text)
-
-    return value_type(info.type, info.name, resolve) if info.type.WhichOneof("value") else "?"
-
-
-def _operators(file: ModelFile) -> dict[str, int]:
-    from kn_graph.onnx.registry import normal_domain
-    from kn_graph.onnx.survey import all_nodes
-
-    counts: Counter[str] = Counter()
-    for nodes in (file.proto.graph.node, *(f.node for f in file.proto.functions)):
-        for node in all_nodes(iter(nodes)):
-            domain = normal_domain(node.domain)
-            counts[f"{domain}:{node.op_type}" if domain else node.op_type] += 1
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _bytes(tensor: onnx.TensorProto) -> int:
-    bits = DType.from_onnx(tensor.data_type).bits if tensor.data_type else 0
-    return math.prod(tensor.dims) * bits // 8
-
-
-def _locations(tensor: onnx.TensorProto) -> list[onnx.StringStringEntryProto]:
-    return [e for e in tensor.external_data if e.key == "location"]
-
-
-def _metadata(proto: onnx.ModelProto) -> dict[str, str]:
+def _facts(info: ModelInfo) -> dict[str, str]:
+    opsets = ", ".join(f"{d} {v}" for d, v in info.opsets.items())
+    dtypes = ", ".join(info.weight_dtypes)
     facts = {
-        "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
-        "domain": proto.domain,
-        "description": proto.doc_string,
-        **{p.key: p.value for p in proto.metadata_props},
+        "format": f"opset {opsets}; IR version {info.ir_version}; {human_bytes(info.file_bytes)}",
+        "nodes": f"{info.nodes:,}",
+        "weights": f"{info.parameters:,} ({dtypes}), {human_bytes(info.weight_bytes)} in memory"
+        if info.parameters
+        else "none",
+        "weight files": ", ".join(info.external_files),
+        "functions": ", ".join(info.functions),
+        "symbolic sizes": ", ".join(info.symbols),
     }
     return {k: v for k, v in facts.items() if v}
 
 
-def _print(info: ModelInfo) -> None:
-    out = console()
-    opsets = ", ".join(f"{d} {v}" for d, v in info.opsets.items())
-    out.print(f"[bold]{info.path}[/]  opset {opsets}  (IR {info.ir_version})")
-    out.print(
-        f"{sum(info.operators.values()):,} nodes, {info.parameters:,} parameters, "
-        f"{human_bytes(info.weight_bytes)} of weights"
-        + (f" in {', '.join(info.external_files)}" if info.external_files else "")
-    )
-    ends = [("input", n, t) for n, t in info.inputs.items()]
-    ends += [("output", n, t) for n, t in info.outputs.items()]
-    out.print(table(("", "name", "type"), ends))
-    if info.symbols:
-        out.print("symbolic sizes: " + ", ".join(info.symbols))
-    out.print(table(("operator", "#count"), info.operators.items()))
-    for operator in info.unsupported:
-        out.print(f"[red]unsupported:[/] {operator}")
-    if info.metadata:
-        out.print(table(("metadata", ""), _shortened(info.metadata).items()))
+def _end_row(end: ModelEnd) -> Sequence[str]:
+    return (end.name, end.type, "may be left out") if end.optional else (end.name, end.type)
 
 
-def _shortened(metadata: Mapping[str, str], width: int = 200) -> dict[str, str]:
-    return {k: v if len(v) <= width else v[: width - 3] + "..." for k, v in metadata.items()}
-
-
-def human_bytes(count: float) -> str:
-    """Return a number of bytes as text with a unit, such as `1.5 MiB`."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from typing import NoReturn, TextIO
 
-from kn_graph.errors import DeviceError, InternalError, KnError
+from kn_graph.errors import InternalError, KnError, KnWarning, OutOfMemoryError, UsageError
 from kn_runtime import __version__
 
 __all__ = ["main"]
 
 VERBS = {
-    "info": "what a model file contains: inputs, outputs, operators, sizes",
+    "info": "what a model file contains: inputs, outputs, sizes, operators",
     "run": "run a model on given inputs and print what comes out",
     "devices": "which devices can be used here, and why others cannot",
     "support": "which operators are supported",
@@ -23,17 +27,37 @@ VERBS = {
 
 OK, BAD_USE, DEVICE_FAILED, INTERNAL, INTERRUPTED = 0, 2, 3, 70, 130
 
+EXIT_CODES = {
+    "device_unavailable": DEVICE_FAILED,
+    "unsupported_on_device": DEVICE_FAILED,
+    "compile_failed": DEVICE_FAILED,
+    "internal": INTERNAL,
+}
+"""By category of the error; all others are the fault of the use, the model or the inputs."""
+
+EPILOG = """exit codes: 0 ok, 1 the answer is no, 2 bad use, model or input, 3 the device is
+absent or fails, 70 internal error, 130 interrupted. kn VERB --help shows examples.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are errors as all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help shows how it is used)")
+
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with all verbs."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kn",
         description="Run, inspect and check ONNX models.",
-        epilog="kn VERB --help shows examples. Exit codes: 0 ok, 1 the answer is no, 2 bad use or "
-        "model, 3 the device is absent or fails, 70 internal error.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"kn {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for name, text in VERBS.items():
         module = import_module(f"kn_runtime.cli.{name}")
         sub = verbs.add_parser(
@@ -42,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
             description=text[0].upper() + text[1:] + ".",
             epilog=module.EXAMPLES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         sub.add_argument("--json", action="store_true", help="print one JSON object on stdout")
         sub.add_argument("-v", "--verbose", action="count", default=0, help="say more on stderr")
@@ -52,30 +77,81 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    args = build_parser().parse_args(argv)
-    level = {0: logging.WARNING, 1: logging.INFO}.get(args.verbose, logging.DEBUG)
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    verbose = 0
     try:
-        code: int = args.execute(args)
+        args = _parsed(argv)
+        verbose = args.verbose
+        with _messages_on_stderr(verbose):
+            code: int = args.execute(args)
+        sys.stdout.flush()
+    except SystemExit as done:  # --help and --version
+        return int(done.code or OK)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left: nothing more to say
+        # The reader of our output left. Python flushes stdout once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except KnError as error:
-        return _report(error, verbose=args.verbose)
+        return _report(error, error, verbose)
+    except MemoryError as error:
+        text = str(error) or "not enough memory"
+        return _report(OutOfMemoryError(text), error, verbose)
     except Exception as error:
-        wrapped = InternalError(f"{type(error).__name__}: {error}. Please report this.")
-        wrapped.__cause__ = error
-        return _report(wrapped, verbose=max(args.verbose, 1))
+        text = f"{type(error).__name__}: {error}. Please report this, with what -v prints."
+        return _report(InternalError(text), error, verbose)
     return code
 
 
-def _report(error: KnError, *, verbose: int) -> int:
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.verb is None:
+        sys.stderr.write(parser.format_help() + "\n")
+        parser.error(f"no verb given; the verbs are {', '.join(VERBS)}")
+    return args
+
+
+@contextmanager
+def _messages_on_stderr(verbose: int) -> Iterator[None]:
+    """Print log records (with -v, -vv) and warnings of this library as single lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", KnWarning)
+            warnings.showwarning = _show_warning
+            yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if issubclass(category, KnWarning):
+        sys.stderr.write(f"warning: {_one_line(message)}\n")
+
+
+def _report(error: KnError, cause: BaseException, verbose: int) -> int:
     if verbose:
-        logging.getLogger("kn").info("traceback", exc_info=error)
-    text = " ".join(str(error).split())
-    sys.stderr.write(f"error[{error.category}]: {text}\n")
-    if isinstance(error, InternalError):
-        return INTERNAL
-    return DEVICE_FAILED if isinstance(error, DeviceError) else BAD_USE
+        import traceback
+
+        sys.stderr.writelines(traceback.format_exception(cause))
+    sys.stderr.write(f"error[{error.category}]: {_one_line(error)}\n")
+    return EXIT_CODES.get(error.category, BAD_USE)
+
+
+def _one_line(message: object) -> str:
+    text = " ".join(str(message).split())
+    return text.encode("utf-8", "backslashreplace").decode()

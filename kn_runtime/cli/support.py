@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from kn_graph.errors import UsageError
-from kn_graph.onnx.coverage import coverage, coverage_markdown
-from kn_runtime.cli.common import console, emit_json, table
+from kn_runtime.cli.common import emit_json, grid, show
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
@@ -21,29 +20,36 @@ EXAMPLES = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("--markdown", action="store_true", help="print the documentation page")
-    parser.add_argument("--check", metavar="FILE", help="exit with 1 where the page is stale")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print the documentation page")
+    form.add_argument("--check", metavar="FILE", help="exit with 1 where the page is stale")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Print, or compare."""
-    if args.check:
-        try:
-            current = Path(args.check).read_text()
-        except OSError as error:
-            raise UsageError(f"--check {args.check}: {error.strerror}") from None
-        stale = current != coverage_markdown()
-        if stale:
-            sys.stderr.write(f"{args.check} is stale: run kn support --markdown > {args.check}\n")
-        return 1 if stale else 0
-    if args.markdown:
-        sys.stdout.write(coverage_markdown())
-        return 0
+    from kn_graph.onnx.coverage import coverage, coverage_markdown
+
+    if args.check is not None:
+        return _check(args.check, coverage_markdown(), json=args.json)
     rows = coverage()
     if args.json:
         emit_json({"operators": [vars(r) for r in rows]})
-        return 0
-    console().print(
-        table(("operator", "opsets", "how"), ((r.operator, r.versions, r.how) for r in rows))
-    )
+    elif args.markdown:
+        sys.stdout.write(coverage_markdown())
+    else:
+        texts = ((r.operator, r.versions, r.how) for r in rows)
+        show(grid(texts, ("operator", "opset versions", "how")))
     return 0
+
+
+def _check(path: str, page: str, *, json: bool) -> int:
+    try:
+        stale = Path(path).read_text(encoding="utf-8") != page
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"--check {path}: cannot be read: {reason}") from None
+    if json:
+        emit_json({"file": path, "stale": stale})
+    elif stale:
+        sys.stderr.write(f"{path} is stale: run kn support --markdown > {path}\n")
+    return 1 if stale else 0

@@ -11,6 +11,7 @@ from kn_graph.ops import (
     cumulative,
     deform,
     elementwise,
+    fold,
     gather,
     index,
     layout,
@@ -22,7 +23,11 @@ from kn_graph.ops import (
     random,
     recurrent,
     reduce,
+    resize,
+    roi,
+    sample,
     scatter,
+    signal,
     sort,
     source,
 )
@@ -158,5 +163,45 @@ EXAMPLES = [
         recurrent.Recurrent,
         {"x": (F, ("n", 2, 3)), "w": (F, (1, 16, 3)), "r": (F, (1, 16, 4))},
         lambda g, x, w, r: g.recurrent("lstm", x, w, r),
+    ),
+    Example(
+        resize.Resize,
+        {"x": (F, (1, 2, "n", 4))},
+        lambda g, x: [
+            g.resize(x, [2, 3], scales=[2.0, 0.6], nearest="ceil"),
+            g.resize(x, [2, 3], [x.shape[2] * 3, 7], mode="cubic", antialias=True),
+        ],
+    ),
+    Example(
+        resize.Resize,
+        {"x": (F, (1, 2, "n", 4)), "s": (F, (2,))},
+        lambda g, x, s: g.resize(x, [2, 3], scales=g.unary("exp", s), mode="linear"),
+        note="run-time",
+    ),
+    Example(
+        sample.GridSample,
+        {"x": (F, ("n", 2, 4, 5)), "grid": (F, ("n", 3, 2, 2))},
+        lambda g, x, grid: g.grid_sample(x, grid, padding="reflection"),
+    ),
+    Example(
+        roi.RoiAlign,
+        {"x": (F, (3, 2, 6, 5)), "r": (F, ("n", 4)), "i": ("int64", ("n",))},
+        lambda g, x, r, i: g.roi_align(x, r, i, (2, 3), samples=2),
+    ),
+    Example(
+        roi.MaxRoiPool,
+        {"x": (F, (1, 2, 6, 5)), "r": (F, ("n", 4))},
+        lambda g, x, r: g.max_roi_pool(x, g.pad(r, [(0, 0), (1, 0)]), (2, 3), scale=2.0),
+    ),
+    Example(
+        fold.Col2Im,
+        {"x": (F, ("n", 12, 15))},
+        lambda g, x: g.col2im(x, (3, 6), (2, 3), pads=[(1, 0), (0, 1)]),
+        sizes=({"n": 2}, {"n": 0}),
+    ),
+    Example(
+        signal.Dft,
+        {"x": (F, ("n", 6, 1))},
+        lambda g, x: [g.dft(x, 1, onesided=True), g.stft(x, 2, None, 4)],
     ),
 ]

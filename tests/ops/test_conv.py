@@ -91,6 +91,7 @@ def test_same_padding_gives_the_size_that_onnx_says(mode: Any) -> None:
         if (k - 1) * d + 1 >= s:
             pads = auto_pads(mode, symbol, k, s, d)
             assert window_count(symbol, k, s, d, pads, ceil=False) == ceildiv(symbol, s)
+    assert auto_pads(mode, symbol, 1, 3, 2) == (0, 0)
 
 
 # ---- Conv -----------------------------------------------------------------------------------

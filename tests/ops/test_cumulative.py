@@ -17,7 +17,7 @@ from tests.ops.single_node import assert_like_onnxruntime, node_model, run_here
 F32 = np.float32
 
 
-def cumulated(op: str, x: Any, axis: Any = 0, *, constant: bool = True, **attributes: int) -> Any:
+def cumulated(op: str, x: Any, axis: Any = 0, *, constant: bool = True, **attributes: Any) -> Any:
     inputs = {"x": x, "axis": np.array(axis, np.int64)}
     names = ["axis"] if constant else []
     return run_here(node_model(op, inputs, opset=26, constant=names, **attributes), inputs)[0]

@@ -123,6 +123,24 @@ def test_simplified_layer_norm_is_in_the_domain_of_onnx() -> None:
     assert_same([inputs["x"] * inverse * inputs["scale"]], [y], rtol=1e-5)
 
 
+def test_simplified_layer_norm_over_several_axes() -> None:
+    inputs = {"x": random(2, 3, 6), "scale": random(3, 6)}
+    y, inverse = run_here(
+        node_model("SimplifiedLayerNormalization", inputs, ("y", "i"), axis=1), inputs
+    )
+    assert inverse.shape == (2, 1, 1)
+    assert_same([inputs["x"] * inverse * inputs["scale"]], [y], rtol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [1, 11, 16])
+def test_layer_norm_of_opsets_before_onnx_had_it(opset: int) -> None:
+    inputs = {"x": random(2, 3, 6), "scale": random(6), "b": random(6, seed=1)}
+    options: dict[str, Any] = {"opset": opset, "epsilon": 1e-3, "axis": -1}
+    new = node_model("LayerNormalization", inputs, **options | {"opset": 17})
+    old = node_model("LayerNormalization", inputs, **options)
+    assert_same(run_here(old, inputs), run_here(new, inputs))
+
+
 def embed_inputs(**more: Any) -> dict[str, Any]:
     inputs: dict[str, Any] = {
         "ids": np.array([[1, 4, 0], [2, 2, 3]], np.int32),

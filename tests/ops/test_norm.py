@@ -68,6 +68,11 @@ def test_softmax_of_special_values() -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-40)
 
 
+def test_the_logarithm_does_not_underflow() -> None:
+    got = apply(np.array([0, -200], np.float32), lambda g, v: g.log_softmax(v))
+    assert got.tolist() == [0, -200]
+
+
 def test_a_half_softmax_sums_in_float32() -> None:
     got = apply(np.zeros(70000, np.float16), lambda g, v: g.softmax(v))
     assert got[0] == np.float16(1 / 70000)

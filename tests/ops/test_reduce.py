@@ -345,6 +345,11 @@ def test_narrow_formulas_are_rounded_once() -> None:
     (got,) = run_here(node_model("ReduceL2", {"x": x}, keepdims=0), {"x": x})
     assert got.dtype == np.float16
     assert got == 2400
+    x = random(50, 9, dtype=np.float16)
+    inputs = {"x": x, "axes": np.array([1])}
+    model = node_model("ReduceSumSquare", inputs, constant=["axes"], keepdims=0)
+    want = np.square(x.astype(F32)).sum(1).astype(np.float16)
+    np.testing.assert_array_equal(run_here(model, inputs)[0], want)
 
 
 def test_mean_over_nothing_is_nan_where_onnxruntime_says_0() -> None:

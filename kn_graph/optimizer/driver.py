@@ -1,0 +1,128 @@
+"""Applies rules until none fires."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from kn_graph.errors import InternalError
+from kn_graph.graph import Graph
+from kn_graph.op import Op
+from kn_graph.optimizer.editor import Editor
+from kn_graph.optimizer.report import OptimizerReport
+from kn_graph.optimizer.rule import Refused, Rule
+from kn_graph.optimizer.settings import OptimizerSettings
+from kn_graph.value import Node, Value
+
+__all__ = ["rewrite_graph"]
+
+STEPS_PER_NODE = 200
+"""A rewrite that goes on longer than this runs in circles."""
+
+
+def rewrite_graph(
+    graph: Graph,
+    rules: Sequence[Rule[Any]],
+    settings: OptimizerSettings,
+    report: OptimizerReport,
+) -> Graph:
+    """Return a graph in which no rule matches any more.
+
+    Args:
+        graph: stays as it is.
+        rules: tried in this order at each node.
+        settings: which rules may fire.
+        report: is told what happened.
+
+    Raises:
+        InternalError: the rules do not come to an end.
+    """
+    edit = Editor(graph)
+    table = _by_root([r for r in rules if settings.allows(r.name, r.setting)])
+    work = _Worklist(edit.order())
+    limit = STEPS_PER_NODE * (len(work) + 50)
+    while (node := work.take()) is not None:
+        if not edit.alive(node):
+            continue
+        report.steps += 1
+        if report.steps > limit:
+            raise InternalError(f"the optimizer does not end; fired so far: {dict(report.fired)}")
+        for rule in table.get(type(node.op), ()):
+            if _apply(rule, edit, node, settings, report, work):
+                break
+    return edit.finish()
+
+
+class _Worklist:
+    """Nodes to look at, each at most once at a time, in order."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._queue = deque(nodes)
+        self._waiting = set(nodes)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, node: Node) -> None:
+        if node not in self._waiting:
+            self._waiting.add(node)
+            self._queue.append(node)
+
+    def take(self) -> Node | None:
+        if not self._queue:
+            return None
+        node = self._queue.popleft()
+        self._waiting.discard(node)
+        return node
+
+
+def _by_root(rules: Sequence[Rule[Any]]) -> dict[type[Op], list[Rule[Any]]]:
+    table: dict[type[Op], list[Rule[Any]]] = {}
+    for rule in rules:
+        for root in rule.roots:
+            table.setdefault(root, []).append(rule)
+    return table
+
+
+def _apply(
+    rule: Rule[Any],
+    edit: Editor,
+    node: Node,
+    settings: OptimizerSettings,
+    report: OptimizerReport,
+    work: _Worklist,
+) -> bool:
+    found = rule.match(edit, node, settings)
+    if found is None:
+        return False
+    if isinstance(found, Refused):
+        report.refuse(rule.name, found.reason, node.label)
+        return False
+    first_new = len(edit.graph.nodes)
+    out = rule.rewrite(edit, found)
+    results = out if isinstance(out, tuple) else (out,)
+    if all(edit.resolve(v) is edit.resolve(w) for v, w in zip(node.results, results, strict=True)):
+        return False  # what was built turned out to be the node itself
+    report.fired[rule.name] += 1
+    for old, new in zip(node.results, results, strict=True):
+        if edit.resolve(old) is not edit.resolve(new):
+            edit.replace(old, new)
+    _look_again(edit, edit.graph.nodes[first_new:], results, work)
+    return True
+
+
+def _look_again(
+    edit: Editor, built: Sequence[Node], results: Sequence[Value], work: _Worklist
+) -> None:
+    """Queue what a rewrite may have made possible: new nodes, their readers, and their operands'."""
+    for node in built:
+        if edit.alive(node):
+            work.add(node)
+    for v in results:
+        v = edit.resolve(v)
+        work.add(v.node)
+        for user in edit.users(v):
+            work.add(user)
+        for operand in edit.operands(v.node):
+            work.add(operand.node)
