@@ -71,6 +71,7 @@ class Graph(
         symbols: the symbolic sizes that inputs bind, by name.
         constraints: what must hold for sizes, checked when they are known.
         guards: what was assumed about sizes; where one is broken, `variant` gives another graph.
+        body_guards: those of all control-flow bodies inside; they matter where the body runs.
         metadata: facts about the model file, as text.
     """
 
@@ -85,6 +86,7 @@ class Graph(
         self.symbols: dict[str, Dim] = {} if parent is None else parent.symbols
         self.constraints = Constraints()
         self.guards: list[Guard] = []
+        self.body_guards: list[Guard] = []
         self.variant_source: VariantSource | None = None
         self.metadata: dict[str, str] = {}
         self._known: dict[tuple[Op, tuple[Value, ...]], Node] = {}
@@ -349,12 +351,17 @@ class Graph(
         root = self.root
         if not condition.symbols <= root.input_symbols():
             return None
-        for guard in root.guards:
-            if guard.condition == condition:
-                return guard.decided
-        decided = assumed.decide(condition)
-        root.guards.append(Guard(condition, decided, why))
-        return decided
+        around: Graph | None = self
+        while around is not None:
+            for guard in around.guards:
+                if guard.condition == condition:
+                    return guard.decided
+            around = around.parent
+        guard = Guard(condition, assumed.decide(condition), why)
+        self.guards.append(guard)
+        if self is not root:
+            root.body_guards.append(guard)
+        return guard.decided
 
     def input_symbols(self) -> frozenset[Symbol]:
         """Return the symbols that inputs bind."""

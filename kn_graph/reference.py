@@ -11,6 +11,7 @@ import numpy as np
 
 from kn_graph.binding import bind_symbols
 from kn_graph.dim import Size, Symbol, UnboundSymbolError, evaluate
+from kn_graph.dim_facts import Constraint
 from kn_graph.errors import ExecutionError, InternalError, KnError, OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.liveness import last_uses, live_nodes
@@ -19,7 +20,7 @@ from kn_graph.ops.source import Input
 from kn_graph.random_bits import random_bits
 from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
-from kn_graph.variants import open_call
+from kn_graph.variants import check_guards, open_call
 
 __all__ = ["Kept", "cpu_eval_graph", "reference_outputs"]
 
@@ -154,7 +155,9 @@ class _Run:
     ) -> list[Any]:
         """Evaluate the live nodes in order and free what nobody reads any more."""
         context = _Context(self, env)
-        self._check_constraints(graph, env)
+        check_guards(graph, env)
+        pending = _check_constraints(graph.constraints, env, SymbolError)
+        bound = len(env)
         outputs = list(graph.outputs.values())
         nodes = live_nodes(graph, [*outputs, *wanted])
         frees = last_uses(nodes, outputs)
@@ -166,24 +169,14 @@ class _Run:
                 check_fits(node, env, self.limit_bytes)
             if not isinstance(node.op, Input):
                 self._evaluate(node, values, context)
+            if pending and len(env) > bound:
+                pending, bound = _check_constraints(pending, env, ExecutionError), len(env)
             seconds = time.perf_counter() - start
             if wanted:
                 self._keep(node, values, wanted, seconds)
             for v in frees.get(node, ()):
                 del values[v]
         return [values[v] for v in outputs]
-
-    def _check_constraints(self, graph: Graph, env: Mapping[Symbol, int]) -> None:
-        for constraint in graph.constraints:
-            try:
-                holds = constraint.holds(env)
-            except UnboundSymbolError:
-                continue  # about data symbols: checked by the nodes that use them
-            if not holds:
-                sizes = ", ".join(
-                    f"{s.name}={env[s]}" for s in sorted(constraint.symbols, key=lambda s: s.name)
-                )
-                raise SymbolError(f"the model does not allow these sizes ({sizes}): {constraint}")
 
     def _evaluate(self, node: Node, values: dict[Value, Any], context: _Context) -> None:
         try:
@@ -218,6 +211,24 @@ class _Run:
         for v in node.results:
             for name in wanted.get(v, ()):
                 self.kept[name] = Kept(_owned(values[v]), node.label, seconds)
+
+
+def _check_constraints(
+    constraints: Iterable[Constraint], env: Mapping[Symbol, int], error: type[KnError]
+) -> list[Constraint]:
+    """Check what the graph requires of sizes, and return what cannot be checked yet."""
+    pending = []
+    for constraint in constraints:
+        try:
+            holds = constraint.holds(env)
+        except UnboundSymbolError:
+            pending.append(constraint)
+            continue
+        if not holds:
+            symbols = sorted(constraint.symbols, key=lambda s: s.name)
+            sizes = ", ".join(f"{s.name}={env[s]}" for s in symbols)
+            raise error(f"the model does not allow these sizes ({sizes}): {constraint}")
+    return pending
 
 
 def _as_result(v: Value, x: Any, node: Node, context: _Context) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from kn_graph.condition import Guard
 from kn_graph.dim import Dim, Size, Symbol, SymbolKind, substitute
-from kn_graph.dim_facts import ConstraintKind
+from kn_graph.dim_facts import Constraint, ConstraintKind
 from kn_graph.errors import GraphError
 from kn_graph.graph import Graph
 from kn_graph.liveness import live_nodes
@@ -50,6 +51,13 @@ class GraphCopier:
             self.values[old] = new
             self._meet_sizes(old, new)
             self._unite(old, new)
+
+    def constrain(self, constraints: Iterable[Constraint]) -> None:
+        """Require in the copy what is required of the sizes that its own stand for."""
+        target = self.target
+        for c in constraints:
+            require = target.require_eq if c.kind is ConstraintKind.EQ else target.require_ge
+            require(self.size(c.dim), 0, c.why)
 
     def _op(self, op: Op) -> Op:
         if self.symbols:
@@ -132,14 +140,17 @@ def copy_graph(
     target.inputs = [copier.values[v] for v in graph.inputs]
     for name, value in graph.outputs.items():
         target.output(name, copier.values[value])
-    for constraint in graph.constraints:
-        require = target.require_eq if constraint.kind is ConstraintKind.EQ else target.require_ge
-        require(copier.size(constraint.dim), 0, constraint.why)
-    target.guards = [g for g in graph.guards if not g.condition.symbols & symbols.keys()]
+    copier.constrain(graph.constraints)
+    target.guards = _open_guards(graph.guards, symbols)
+    target.body_guards = _open_guards(graph.body_guards, symbols)
     target.defaults = dict(graph.defaults)
     target.metadata = dict(graph.metadata)
     target.overridable = graph.overridable
     return target.seal() if (graph.sealed if sealed is None else sealed) else target
+
+
+def _open_guards(guards: Sequence[Guard], symbols: Mapping[Symbol, Size]) -> list[Guard]:
+    return [g for g in guards if not g.condition.symbols & symbols.keys()]
 
 
 def specialize(graph: Graph, dims: Mapping[str, int]) -> Graph:

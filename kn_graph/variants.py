@@ -18,10 +18,18 @@ from kn_graph.dim import Symbol
 from kn_graph.errors import SymbolError
 
 if TYPE_CHECKING:
-    from kn_graph.condition import Condition
+    from kn_graph.condition import Condition, Guard
     from kn_graph.graph import Graph
 
-__all__ = ["Assumptions", "Call", "VariantSource", "open_call", "symbols_by_name", "variant_for"]
+__all__ = [
+    "Assumptions",
+    "Call",
+    "VariantSource",
+    "check_guards",
+    "open_call",
+    "symbols_by_name",
+    "variant_for",
+]
 
 TYPICAL_SIZE = 64
 """What a symbolic size is taken to be, where a condition on it has to be decided first."""
@@ -43,6 +51,11 @@ class Assumptions:
     decisions: Mapping[str, bool] = field(default_factory=dict)
     fed: frozenset[str] = frozenset()
 
+    def __hash__(self) -> int:
+        """Hash what `==` compares."""
+        tables = (self.sizes, self.likely, self.decisions)
+        return hash((*(frozenset(t.items()) for t in tables), self.fed))
+
     def decide(self, condition: Condition) -> bool:
         """Return what a condition is assumed to be."""
         known = self.decisions.get(str(condition))
@@ -54,7 +67,7 @@ class Assumptions:
 
 VariantSource = Callable[[Assumptions], "Graph"]
 
-_built: WeakKeyDictionary[Graph, list[tuple[Assumptions, Graph]]] = WeakKeyDictionary()
+_built: WeakKeyDictionary[Graph, dict[Assumptions, Graph]] = WeakKeyDictionary()
 _lock = Lock()
 
 
@@ -92,7 +105,7 @@ def open_call(
     if isinstance(inputs, Mapping):
         fed = frozenset(n for n in inputs if n in graph.overridable)
     if fed:
-        graph = _with_fed(graph, fed)
+        graph = _build(graph, Assumptions(fed=fed))
     arrays = list(check_inputs(graph, inputs).values())
     env = bind_symbols(graph.inputs, arrays, symbols_by_name(graph, dims))
     variant = variant_for(graph, env, fed)
@@ -137,64 +150,77 @@ def variant_for(
     Raises:
         SymbolError: the numbers break an assumption, and the graph cannot be built again.
     """
-    if _holds(graph, env):
+    if _holds(env, [*graph.guards, *graph.body_guards]):
         return graph
     numbers = {s.name: n for s, n in env.items()}
-    with _lock:
-        known = list(_built.get(graph, ()))
-    for assumed, variant in known:
-        if assumed.fed == fed and _suits(assumed, variant, numbers):
-            return variant
-    if graph.variant_source is None:
-        raise SymbolError(f"this graph does not hold for these sizes: {_broken(graph, env)}")
     low = {s.name: n for s, n in env.items() if n < s.lo}
-    assumed = Assumptions(sizes=low, likely=numbers, fed=fed)
-    variant = _build(graph, assumed)
-    if not _suits(assumed, variant, numbers):  # the file contradicts itself under these numbers
+    if graph.variant_source is None:
+        if _holds(env, graph.guards):
+            return graph  # a body may still refuse these sizes, if it runs
+        raise SymbolError(f"this graph does not hold for these sizes: {_broken(graph, env)}")
+    variant = _build(graph, Assumptions(sizes=low, likely=numbers, fed=fed))
+    if not _holds(_env(variant, numbers), variant.guards):
+        # the file contradicts itself under these numbers
         sizes = ", ".join(f"{n}={k}" for n, k in numbers.items())
         raise SymbolError(f"the model does not allow these sizes: {sizes}")
     return variant
 
 
-def _holds(graph: Graph, env: Mapping[Symbol, int]) -> bool:
-    return all(n >= s.lo for s, n in env.items()) and all(
-        g.condition.holds(env) == g.decided
-        for g in graph.guards
-        if g.condition.symbols <= env.keys()
-    )
+def check_guards(graph: Graph, env: Mapping[Symbol, int]) -> None:
+    """Check what a graph or body assumes, when it is about to run.
+
+    Raises:
+        SymbolError: an assumption is broken.
+    """
+    wrong = _wrong(graph.guards, env)
+    if wrong:
+        raise SymbolError(f"the model does not allow these sizes: {wrong[0].condition} must hold")
 
 
-def _suits(assumed: Assumptions, variant: Graph, numbers: Mapping[str, int]) -> bool:
-    if any(numbers.get(n) != k for n, k in assumed.sizes.items()):
-        return False
-    env = {
+def _holds(env: Mapping[Symbol, int], guards: Sequence[Guard]) -> bool:
+    return all(n >= s.lo for s, n in env.items()) and not _wrong(guards, env)
+
+
+def _wrong(guards: Sequence[Guard], env: Mapping[Symbol, int]) -> list[Guard]:
+    return [
+        g
+        for g in guards
+        if g.condition.symbols <= env.keys() and g.condition.holds(env) != g.decided
+    ]
+
+
+def _env(graph: Graph, numbers: Mapping[str, int]) -> dict[Symbol, int]:
+    return {
         s: numbers[name]
-        for name, d in variant.symbols.items()
+        for name, d in graph.symbols.items()
         if (s := d.as_symbol) is not None and name in numbers
     }
-    return _holds(variant, env)
 
 
 def _broken(graph: Graph, env: Mapping[Symbol, int]) -> str:
     sizes = [f"size {s.name!r} is {n}" for s, n in env.items() if n < s.lo]
-    guards = [
-        f"{g.condition} is {not g.decided}"
-        for g in graph.guards
-        if g.condition.symbols <= env.keys() and g.condition.holds(env) != g.decided
-    ]
+    guards = [f"{g.condition} is {not g.decided}" for g in _wrong(graph.guards, env)]
     return ", ".join(sizes + guards)
 
 
-def _with_fed(graph: Graph, fed: frozenset[str]) -> Graph:
-    with _lock:
-        known = list(_built.get(graph, ()))
-    found = [variant for assumed, variant in known if assumed.fed == fed]
-    return found[0] if found else _build(graph, Assumptions(fed=fed))
-
-
 def _build(graph: Graph, assumed: Assumptions) -> Graph:
-    assert graph.variant_source is not None
-    built = graph.variant_source(assumed)
     with _lock:
-        _built.setdefault(graph, []).append((assumed, built))
-    return built
+        known = _built.setdefault(graph, {})
+        found = known.get(assumed)
+    if found is None:
+        assert graph.variant_source is not None
+        found = graph.variant_source(assumed)
+        with _lock:
+            # several numbers often lead to the same decisions: one graph serves them all
+            same = [v for a, v in known.items() if a.fed == assumed.fed and _alike(v, found)]
+            found = known[assumed] = same[0] if same else found
+    return found
+
+
+def _alike(a: Graph, b: Graph) -> bool:
+    def decisions(graph: Graph) -> list[tuple[str, bool]]:
+        guards = [*graph.guards, *graph.body_guards]
+        return [(str(g.condition), g.decided) for g in guards]
+
+    types = [[str(v.type) for v in g.inputs] for g in (a, b)]
+    return types[0] == types[1] and decisions(a) == decisions(b)

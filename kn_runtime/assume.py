@@ -80,7 +80,11 @@ def _legal(graph: Graph, numbers: Mapping[str, int]) -> bool:
     except KnError:
         return False
     env = _env(variant, numbers)
-    return all(c.holds(env) for c in variant.constraints if c.symbols <= env.keys())
+    shapes = [v.type.shape for v in variant.inputs if isinstance(v.type, TensorType)]
+    sizes = [s for shape in shapes for s in shape if symbols_of(s) <= env.keys()]
+    return all(evaluate(s, env) >= 0 for s in sizes) and all(
+        c.holds(env) for c in variant.constraints if c.symbols <= env.keys()
+    )
 
 
 def _env(graph: Graph, numbers: Mapping[str, int]) -> dict[Symbol, int]:

@@ -42,7 +42,7 @@ def settle(
         The body and what it captures.
     """
     carried = _Carried(ctx, [v.type for v in initial])
-    guards = ctx.graph.root.guards
+    guards = ctx.graph.root.body_guards
     before = list(guards)
     while True:
         try:

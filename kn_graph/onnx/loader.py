@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from kn_graph.condition import Condition, Truth
-from kn_graph.dim import Size, parse_size
+from kn_graph.dim import Size, parse_size, symbol
 from kn_graph.errors import InternalError, KnError, MalformedModelError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.onnx.attributes import attribute_kind, node_name, plain_attribute
@@ -280,9 +280,16 @@ class Loader:
             return graph.symbol(name, lo=lo)
 
         try:
-            return parse_size(text, named)
+            parse_size(text, symbol)  # before any of its names becomes a symbol of the graph
         except ValueError:
             return named(text)
+        try:
+            size = parse_size(text, named)
+        except (ValueError, ZeroDivisionError):
+            size = -1
+        if isinstance(size, int) and size < 0:
+            raise SymbolError(f"the numbers given for sizes leave none for {text!r}")
+        return size
 
     def _metadata(self) -> dict[str, str]:
         proto = self.file.proto

@@ -37,7 +37,8 @@ def load_under_assumptions(file: ModelFile, options: LoadOptions) -> Graph:
             return loader.load()
         except KnError as error:
             first = first or error
-        taken = [(str(g.condition), g.decided) for g in loader.graph.guards]
+        guards = [*loader.graph.guards, *loader.graph.body_guards]
+        taken = [(str(g.condition), g.decided) for g in guards]
         for i, (text, decided) in enumerate(taken):
             if text not in decisions:  # the last one flipped is tried next
                 pending.append({**dict(taken[:i]), **decisions, text: not decided})

@@ -79,6 +79,8 @@ def size(ctx: NodeContext) -> Value:
 def constant_of_shape(ctx: NodeContext) -> Value:
     """One element, repeated to a shape read from the input."""
     fill = ctx.tensor("value", None)
+    if fill is not None and fill.array.size != 1:
+        ctx.fail(f"attribute 'value' must have one element, got {fill.array.size}")
     array = np.zeros((), np.float32) if fill is None else fill.array.reshape(())
     shape = ctx.sizes(0)
     assert shape is not None

@@ -175,8 +175,9 @@ class Editor:
                 target.inputs.append(copier.values[node.results[0]])
         for name, v in self.graph.outputs.items():
             target.output(name, copier.values[self.resolve(v)])
-        target.constraints = self.graph.constraints
+        copier.constrain(self.graph.constraints)
         target.guards = list(self.graph.guards)
+        target.body_guards = list(self.graph.body_guards)
         target.defaults = dict(self.graph.defaults)
         target.overridable = self.graph.overridable
         target.metadata = dict(self.graph.metadata)

@@ -66,8 +66,8 @@ def type_text(x: Any) -> str:
 
 
 def first_text(x: Any) -> str:
-    """Return the first elements of a value as text."""
-    return _joined(_first(x), _length(x))
+    """Return the first elements of a value as text; '' for None."""
+    return "" if x is None else _joined(_first(x), _length(x))
 
 
 def _joined(x: Any, length: int) -> str:

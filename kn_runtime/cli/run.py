@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,8 +71,8 @@ def execute(args: argparse.Namespace) -> int:
         "reason": device.reason,
         "random": given.random,
         "assumed": given.assumed,
-        "load_ms": (loaded - start) * 1e3,
-        "run_ms": (done - ready) * 1e3,
+        "load_ms": round((loaded - start) * 1e3, 3),
+        "run_ms": round((done - ready) * 1e3, 3),
         "outputs": {n: summary(x, labels) for n, x in outputs.items()},
     }
     if labels is not None:
@@ -152,5 +153,5 @@ def _print_values(name: str, facts: Mapping[str, Any], first: str) -> None:
         show(indented(Text(first)))
     statistics = [f"{k} {facts[k]:.5g}" for k in ("min", "mean", "max") if k in facts]
     statistics += [f"{facts[k]:,} {k}" for k in ("nan", "inf") if facts.get(k)]
-    if len(statistics) and facts["shape"]:
+    if statistics and math.prod(facts["shape"]) > len(facts["first"]):
         show(indented(Text(", ".join(statistics), "dim")))

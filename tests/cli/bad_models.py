@@ -425,9 +425,7 @@ BAD_MODELS: dict[str, BadModel] = {
     "Tile at run time": BadModel(
         at_run_time([node("Tile", "x s", "y")]), "out_of_memory", ["Tile"], FEED_SIZES
     ),
-    "size squared 40 times": BadModel(
-        saved(shape_powers([3])), "bad_value", ["ConstantOfShape"]
-    ),
+    "size squared 40 times": BadModel(saved(shape_powers([3])), "bad_value", ["ConstantOfShape"]),
     "symbol squared 40 times": BadModel(
         saved(shape_powers(["n"])),
         "bad_value",

@@ -88,7 +88,7 @@ def test_too_many_elements_are_refused() -> None:
     x = np.ones((2, 3), F32)
     with pytest.raises(ShapeError, match="4 elements to take"):
         topped(x, 4)
-    with pytest.raises(ExecutionError, match="cannot take 4 of 3 elements along axis 1"):
+    with pytest.raises(ExecutionError, match="axis 1 of \\[2, 3\\] has k elements to take"):
         topped(x, 4, constant=False)
     with pytest.raises(KnError):
         topped(x, -1, constant=False)
