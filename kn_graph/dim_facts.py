@@ -254,6 +254,12 @@ class Constraints:
         reduced = Dim(tuple((m, c // common) for m, c in dim.terms))
         self._items.setdefault((kind, reduced), Constraint(kind, reduced, why))
 
+    def copy(self) -> Constraints:
+        """Return a copy that can grow by itself."""
+        out = Constraints()
+        out._items = dict(self._items)
+        return out
+
     def failed(self, env: Mapping[Symbol, int]) -> list[Constraint]:
         """Return those that do not hold for these numbers."""
         return [c for c in self if not c.holds(env)]

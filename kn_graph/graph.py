@@ -206,6 +206,27 @@ class Graph(
         self._note(node)
         return node.results
 
+    def adopt(self, node: Node, operands: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Repeat a node of another graph onto operands of this one, with the types it has.
+
+        For copies of whole graphs: nothing is inferred, checked or folded again.
+        """
+        op = node.op
+        key = (op, operands)
+        mine = self._known.get(key) if op.pure else None
+        if mine is None:
+            mine = self._append(op, operands, tuple([v.type for v in node.results]))
+            for old, new in zip(node.results, mine.results, strict=True):
+                new._content = old._content
+            if op.pure:
+                self._known[key] = mine
+            if isinstance(op, ReadSizes):
+                self._read[operands[0]] = op.symbols
+        for old, new in zip(node.results, mine.results, strict=True):
+            new.names = _united(new.names, old.names)
+        mine.origins = _united(mine.origins, node.origins)
+        return mine.results
+
     def _infer(self, op: Op, operands: tuple[Value, ...]) -> tuple[ValueType, ...]:
         try:
             types = op.infer(self, *[v.type for v in operands])
@@ -443,3 +464,7 @@ def _tracked(element: Size | Condition, lo: int, hi: int) -> bool:
         return lo <= element <= hi
     size = element.dim if isinstance(element, Condition) else element
     return all(len(monomial) <= MAX_DEGREE for monomial, _ in size.terms)
+
+
+def _united(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
+    return (*a, *(x for x in b if x not in a)) if a else b

@@ -17,7 +17,17 @@ from kn_graph.types import TensorType, map_type_sizes
 from kn_graph.value import Node, Value
 from kn_graph.variants import Assumptions, symbols_by_name
 
-__all__ = ["GraphCopier", "copy_graph", "extract", "inline", "map_bodies", "specialize"]
+__all__ = [
+    "GraphCopier",
+    "clone_graph",
+    "clone_node",
+    "copy_facts",
+    "copy_graph",
+    "extract",
+    "inline",
+    "map_bodies",
+    "specialize",
+]
 
 
 class GraphCopier:
@@ -39,9 +49,9 @@ class GraphCopier:
         """Return a size with the symbols replaced."""
         return substitute(size, self.symbols) if self.symbols else size
 
-    def copy(self, node: Node, operands: Sequence[Value] | None = None) -> None:
-        """Copy one node whose operands were copied before, or onto the operands given."""
-        operands = [self.values[v] for v in node.operands] if operands is None else operands
+    def copy(self, node: Node) -> None:
+        """Copy one node whose operands were copied before."""
+        operands = [self.values[v] for v in node.operands]
         if isinstance(node.op, ReadSizes):
             self._copy_read_sizes(node, node.op, operands[0])
             return
@@ -115,12 +125,44 @@ def map_bodies(op: Op, f: object) -> Op:
     return replace(op, **changed) if changed else op
 
 
+def clone_node(target: Graph, node: Node, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """Repeat a node in another graph as it is: no type is inferred, nothing folds.
+
+    An equal pure node of the target is used again.
+    """
+    return target.adopt(node, tuple(operands))
+
+
+def clone_graph(graph: Graph) -> Graph:
+    """Return an open copy of a graph, dead nodes left out, with equal types and symbols."""
+    target = Graph(graph.name, parent=graph.parent)
+    if graph.parent is None:
+        target.symbols = dict(graph.symbols)
+    values: dict[Value, Value] = {}
+    for node in live_nodes(graph, graph.outputs.values()):
+        results = clone_node(target, node, [values[v] for v in node.operands])
+        values.update(zip(node.results, results, strict=True))
+    target.inputs = [values[v] for v in graph.inputs]
+    target.outputs = {n: values[v] for n, v in graph.outputs.items()}
+    copy_facts(graph, target)
+    return target
+
+
+def copy_facts(source: Graph, target: Graph) -> None:
+    """Give a graph what is known about another one beside its nodes."""
+    target.constraints = source.constraints.copy()
+    target.guards = list(source.guards)
+    target.body_guards = list(source.body_guards)
+    target.defaults = dict(source.defaults)
+    target.metadata = dict(source.metadata)
+    target.overridable = source.overridable
+
+
 def copy_graph(
     graph: Graph,
     symbols: Mapping[Symbol, Size],
     *,
     parent: Graph | None = None,
-    sealed: bool | None = None,
 ) -> Graph:
     """Return a copy of a graph with symbols replaced; only what the outputs need.
 
@@ -128,7 +170,6 @@ def copy_graph(
         graph: what to copy.
         symbols: what takes the place of which symbol.
         parent: the graph around the copy, where it is a body.
-        sealed: whether the copy is sealed; by default as the graph is.
     """
     target = Graph(graph.name, parent=parent)
     copier = GraphCopier(target, symbols)
@@ -146,7 +187,7 @@ def copy_graph(
     target.defaults = dict(graph.defaults)
     target.metadata = dict(graph.metadata)
     target.overridable = graph.overridable
-    return target.seal() if (graph.sealed if sealed is None else sealed) else target
+    return target.seal() if graph.sealed else target
 
 
 def _open_guards(guards: Sequence[Guard], symbols: Mapping[Symbol, Size]) -> list[Guard]:

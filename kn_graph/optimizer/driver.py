@@ -115,7 +115,7 @@ def _apply(
 def _look_again(
     edit: Editor, built: Sequence[Node], results: Sequence[Value], work: _Worklist
 ) -> None:
-    """Queue what a rewrite may have made possible: new nodes, their readers, and their operands'."""
+    """Queue what a rewrite may have made possible: new nodes, their readers, their operands."""
     for node in built:
         if edit.alive(node):
             work.add(node)

@@ -1,7 +1,8 @@
 """A graph that is being rewritten: values are replaced in place, and uses are always known.
 
 The graph itself only grows. A replaced value is forwarded to its replacement, so nobody's operands
-change; whoever looks at operands resolves them here. `finish` copies what is left into a clean graph.
+change; whoever looks at operands resolves them here. `finish` copies what is left into a clean
+graph.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from kn_graph.errors import InternalError
 from kn_graph.graph import Graph
 from kn_graph.liveness import size_sources
-from kn_graph.ops.source import Input
-from kn_graph.transform import GraphCopier, copy_graph
+from kn_graph.transform import clone_graph, clone_node, copy_facts
 from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
 
@@ -28,7 +28,7 @@ class Editor:
 
     def __init__(self, source: Graph) -> None:
         self._source = source
-        self.graph = copy_graph(source, {}, parent=source.parent, sealed=False)
+        self.graph = clone_graph(source)
         self._forward: dict[Value, Value] = {}
         self._users: dict[Value, dict[Node, int]] = {}
         self._pinned: dict[Value, int] = {}
@@ -168,19 +168,13 @@ class Editor:
         target = Graph(self._source.name, parent=self._source.parent)
         if self._source.parent is None:
             target.symbols = dict(self.graph.symbols)
-        copier = GraphCopier(target)
+        values: dict[Value, Value] = {}
         for node in self.order():
-            copier.copy(node, [copier.values[v] for v in self.operands(node)])
-            if isinstance(node.op, Input):
-                target.inputs.append(copier.values[node.results[0]])
-        for name, v in self.graph.outputs.items():
-            target.output(name, copier.values[self.resolve(v)])
-        copier.constrain(self.graph.constraints)
-        target.guards = list(self.graph.guards)
-        target.body_guards = list(self.graph.body_guards)
-        target.defaults = dict(self.graph.defaults)
-        target.overridable = self.graph.overridable
-        target.metadata = dict(self.graph.metadata)
+            results = clone_node(target, node, [values[v] for v in self.operands(node)])
+            values.update(zip(node.results, results, strict=True))
+        target.inputs = [values[v] for v in self.graph.inputs]
+        target.outputs = {n: values[self.resolve(v)] for n, v in self.graph.outputs.items()}
+        copy_facts(self.graph, target)
         return target
 
 

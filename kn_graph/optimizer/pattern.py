@@ -6,8 +6,8 @@ silu = Bin("mul", x, Un("sigmoid", x))
 found = match(editor, value, silu)      # Match with found["x"], or None
 ```
 
-Operands of commutative functions match in either order. A name that appears twice must mean the same
-value. `Uniform` looks through views and broadcasts at a constant all of whose elements are equal.
+Operands of commutative functions match in either order. A name that appears twice must mean the
+same value. `Uniform` looks through views and broadcasts at a constant whose elements are equal.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from kn_graph.value import Node, Value
 __all__ = [
     "Any",
     "Bin",
+    "Cmp",
     "Match",
     "OpOf",
     "Optional",
     "Pattern",
+    "Spread",
     "Un",
     "Uniform",
     "match",

@@ -37,7 +37,7 @@ class Rule(ABC, Generic[F]):
     name: ClassVar[str]
     roots: ClassVar[tuple[type[Op], ...]]
     setting: ClassVar[str | None] = None
-    """The flag of `OptimizerSettings` that switches it off; None for rules that change no number."""
+    """The flag of `OptimizerSettings` that switches it off; None where no number changes."""
 
     @abstractmethod
     def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> F | Refused | None:

@@ -20,10 +20,10 @@ class OptimizerSettings:
             Powers of two are always multiplied: that is exact.
         fuse_activation: recognise sigmoid-, tanh- and erf-based activations. A few ulps.
         fuse_norm: recognise layer, RMS, group and instance norms. A few ulps.
-        fuse_softmax: recognise softmax and log-softmax. A few ulps; no overflow where there was one.
+        fuse_softmax: recognise softmax and log-softmax. A few ulps, and no overflow any more.
         fuse_attention: recognise attention. A few ulps.
-        fuse_quantized: compute with integers between Dequantize and Quantize. Within half a step of
-            the quantization.
+        fuse_quantized: compute with integers between Dequantize and Quantize. Within half a step
+            of the quantization.
         merge_matmul: multiply with several weights at once. Changes nothing but the order of sums.
         disabled: names of single rules to leave out.
     """

@@ -1,10 +1,29 @@
-"""All rules, in the order in which they are tried."""
+"""All rules, in the order in which they are tried at a node.
 
+Each module of this package named in `MODULES` has a tuple `RULES`.
+"""
+
+from importlib import import_module
 from typing import Any
 
 from kn_graph.optimizer.rule import Rule
-from kn_graph.optimizer.rules.silu import Silu
 
-__all__ = ["RULES"]
+__all__ = ["MODULES", "RULES"]
 
-RULES: tuple[Rule[Any], ...] = (Silu(),)
+MODULES = (
+    "fold",
+    "layout",
+    "identity",
+    "clamp",
+    "affine",
+    "linear",
+    "activation",
+    "norm",
+    "softmax",
+    "attention",
+    "quantized",
+)
+
+RULES: tuple[Rule[Any], ...] = tuple(
+    rule for name in MODULES for rule in import_module(f"{__name__}.{name}").RULES
+)

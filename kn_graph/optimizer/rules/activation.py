@@ -13,7 +13,7 @@ from kn_graph.optimizer.rule import Refused, Rule
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.value import Node, Value
 
-__all__ = ["Silu"]
+__all__ = ["RULES", "Silu"]
 
 PATTERN = Bin("mul", Any("x"), Un("sigmoid", Any("x")))
 
@@ -42,3 +42,6 @@ class Silu(Rule[Found]):
     def rewrite(self, edit: Editor, found: Found) -> Value:
         """Apply the row of the scalar table."""
         return edit.graph.unary("silu", found.x)
+
+
+RULES = (Silu(),)

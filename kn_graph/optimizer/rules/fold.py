@@ -1,0 +1,9 @@
+"""Rules of the fold family."""
+
+from typing import Any
+
+from kn_graph.optimizer.rule import Rule
+
+__all__ = ["RULES"]
+
+RULES: tuple[Rule[Any], ...] = ()

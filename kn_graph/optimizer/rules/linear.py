@@ -1,0 +1,9 @@
+"""Rules of the linear family."""
+
+from typing import Any
+
+from kn_graph.optimizer.rule import Rule
+
+__all__ = ["RULES"]
+
+RULES: tuple[Rule[Any], ...] = ()
