@@ -50,7 +50,8 @@ def block_model(nodes: int) -> onnx.ModelProto:
         "w": rng.standard_normal((16, 16, 3, 3)).astype(np.float32),
         **{n: np.ones(16, np.float32) for n in ("scale", "bias", "mean", "var")},
     }
-    made, before = [], "x"
+    made: list[onnx.NodeProto] = []
+    before = "x"
     while len(made) + 4 <= nodes:
         i = len(made)
         norm = [f"c{i}", "scale", "bias", "mean", "var"]
@@ -61,7 +62,7 @@ def block_model(nodes: int) -> onnx.ModelProto:
             helper.make_node("Add", [f"r{i}", before], [f"a{i}"], name=f"add{i}"),
         ]
         before = f"a{i}"
-    shape = ["batch", 16, "height", "width"]
+    shape: list[str | int | None] = ["batch", 16, "height", "width"]
     graph = helper.make_graph(
         made,
         "blocks",

@@ -53,7 +53,7 @@ def cast_array(
         if dtype is DType.FLOAT8E8M0:
             return _to_power_of_two(wide, saturate, round_mode)
         if dtype in SATURATING and saturate:
-            limit = float(ml_dtypes.finfo(dtype.numpy).max)
+            limit = float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
             wide = np.where(np.isnan(wide), wide, np.clip(wide, -limit, limit))
         if dtype.kind in (Kind.INT, Kind.UINT) and dtype.bits < 8:
             return _to_sub_byte(wide, dtype)

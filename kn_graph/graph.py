@@ -255,8 +255,8 @@ class Graph(
         numel = t.numel
         if not isinstance(numel, int) or numel > CONTENT_ELEMS or isinstance(op, (Constant, Input)):
             return None
-        contents = [v.content for v in operands]
-        if any(c is None for c in contents):
+        contents = [c for v in operands if (c := v.content) is not None]
+        if len(contents) < len(operands):
             return None
         content = op.content(*contents)
         if content is None:
@@ -265,7 +265,8 @@ class Graph(
         bounds = INT_RANGE.get(t.dtype, (0, 1))
         return content if all(_tracked(e, *bounds) for e in content.flat) else None
 
-    def _folded(self, content: Content, t: TensorType) -> Value | None:
+    def _folded(self, content: Content, t: ValueType) -> Value | None:
+        assert isinstance(t, TensorType)
         if any(isinstance(e, Condition) for e in content.flat):
             return None
         return self.size_tensor(content, t.dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,7 +12,8 @@ from kn_graph.dim import Dim, Size, Symbol, symbols_of
 from kn_graph.types import ValueType
 
 if TYPE_CHECKING:
-    from kn_graph.graph import Graph, Value
+    from kn_graph.graph import Graph
+    from kn_graph.value import Value
 
 __all__ = [
     "Content",
@@ -131,10 +131,15 @@ def _text(x: Any) -> str:
     return str(x)
 
 
-@cache
 def field_names(cls: type[Op]) -> tuple[str, ...]:
     """Return the names of the attributes of a kind of operation."""
-    return tuple(f.name for f in fields(cls))
+    names = _FIELD_NAMES.get(cls)
+    if names is None:
+        names = _FIELD_NAMES[cls] = tuple(f.name for f in fields(cls))
+    return names
+
+
+_FIELD_NAMES: dict[type[Op], tuple[str, ...]] = {}
 
 
 def _holds_dim(x: Any) -> bool:

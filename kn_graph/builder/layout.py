@@ -136,7 +136,7 @@ class LayoutBuilder(Builder):
         parts, start = [], 0
         for length in lengths:
             parts.append(self.slice(x, axis, start, length))
-            start = start + length  # type: ignore[assignment]  # a Size: int or Dim
+            start = start + length
         self.require_eq(start, x.shape[axis], f"split of axis {axis} into {len(parts)} parts")
         return parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kn_graph.errors import UnsupportedModelError
 from kn_graph.onnx.attributes import node_name
@@ -72,7 +72,7 @@ def _newest(versions: Sequence[int], opset: int) -> int:
     return max(usable) if usable else min(versions)
 
 
-def _schema(domain: str, operator: str, opset: int) -> onnx.defs.OpSchema | None:
+def _schema(domain: str, operator: str, opset: int) -> Any:  # the stubs lack functions
     import onnx
 
     try:
@@ -84,7 +84,7 @@ def _schema(domain: str, operator: str, opset: int) -> onnx.defs.OpSchema | None
 def has_schema_function(domain: str, operator: str, opset: int) -> bool:
     """Return whether the ONNX standard defines an operator as a function."""
     schema = _schema(domain, operator, opset)
-    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _unsupported(node: onnx.NodeProto, domain: str, opset: int) -> UnsupportedModelError:

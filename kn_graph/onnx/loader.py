@@ -112,7 +112,7 @@ class Scope:
         proto = self.initializers[name]
         reader = self.loader.reader
         dense = hasattr(proto, "data_type")
-        loaded = reader.array(proto) if dense else reader.sparse(proto)  # type: ignore[arg-type]
+        loaded = reader.array(proto) if dense else reader.sparse(proto)
         value = self.graph.constant(loaded.array, origin=loaded.origin)
         self._name(name, value)
         return value

@@ -31,7 +31,8 @@ def constant(ctx: NodeContext) -> Value:
     g = ctx.graph
     for name, make in _CONSTANTS.items():
         if ctx.has(name):
-            return make(ctx, g)
+            out: Value = make(ctx, g)
+            return out
     return ctx.fail("has no value")
 
 

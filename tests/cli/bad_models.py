@@ -66,14 +66,20 @@ def model(
     )
 
 
-def saved(proto: onnx.ModelProto) -> Callable[[Path], None]:
-    """Return a maker that writes a model."""
-    return lambda folder: (folder / "model.onnx").write_bytes(proto.SerializeToString()) and None
+def saved(proto: onnx.ModelProto, **arrays: Any) -> Callable[[Path], None]:
+    """Return a maker that writes a model, and arrays as .npy files beside it."""
+    return written(proto.SerializeToString(), **arrays)
 
 
-def written(data: bytes) -> Callable[[Path], None]:
-    """Return a maker that writes bytes."""
-    return lambda folder: (folder / "model.onnx").write_bytes(data) and None
+def written(data: bytes, **arrays: Any) -> Callable[[Path], None]:
+    """Return a maker that writes bytes, and arrays as .npy files beside them."""
+
+    def make(folder: Path) -> None:
+        (folder / "model.onnx").write_bytes(data)
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array)
+
+    return make
 
 
 RELU = model([node("Relu", "x", "y")], [info("x", ["n", 3])])
@@ -180,19 +186,10 @@ def call_bomb(levels: int) -> onnx.ModelProto:
 SIZES = {"s": np.array([HUGE // 10, 100])}
 
 
-def at_run_time(
-    nodes: Sequence[Any], weights: dict[str, Any] | None = None
-) -> Callable[[Path], None]:
+def at_run_time(nodes: Sequence[Any]) -> Callable[[Path], None]:
     """Return a maker of a model that gets sizes as an input, and of a file of huge ones."""
-
-    def make(folder: Path) -> None:
-        proto = model(
-            nodes, [info("x", [1, 1]), info("s", [2], TensorProto.INT64)], weights=weights
-        )
-        (folder / "model.onnx").write_bytes(proto.SerializeToString())
-        np.save(folder / "s.npy", np.array([10**6, 10**7]))
-
-    return make
+    inputs = [info("x", [1, 1]), info("s", [2], TensorProto.INT64)]
+    return saved(model(nodes, inputs), s=np.array([10**6, 10**7]))
 
 
 FEED_SIZES = ("--input", "x=random", "--input", "s={folder}/s.npy")
@@ -449,43 +446,57 @@ BAD_MODELS: dict[str, BadModel] = {
     "subgraphs 5,000 deep": BadModel(written(deep_ifs(5000)), "malformed_model", ["protobuf"]),
     # ---- inputs
     "wrong element type": BadModel(
-        lambda folder: (saved(RELU)(folder), np.save(folder / "x.npy", np.ones((2, 3)))) and None,
+        saved(RELU, x=np.ones((2, 3))),
         "dtype_mismatch",
         ["'x'", "float32[n, 3]", "float64[2, 3]"],
         ("--input", "x={folder}/x.npy"),
     ),
     "wrong size": BadModel(
-        lambda folder: (
-            (saved(RELU)(folder), np.save(folder / "x.npy", np.ones((2, 4), "f4"))) and None
-        ),
+        saved(RELU, x=np.ones((2, 4), np.float32)),
         "shape_mismatch",
         ["'x'", "float32[n, 3]", "float32[2, 4]", "axis 1"],
         ("--input", "x={folder}/x.npy"),
     ),
     "wrong rank": BadModel(
-        lambda folder: (saved(RELU)(folder), np.save(folder / "x.npy", np.ones(3, "f4"))) and None,
+        saved(RELU, x=np.ones(3, np.float32)),
         "shape_mismatch",
         ["'x'", "float32[n, 3]", "float32[3]", "rank 1"],
         ("--input", "x={folder}/x.npy"),
     ),
-    "missing input": BadModel(saved(TWO), "missing_input", ["'a'", "'b'", "float32[n, 3]"], ()),
+    "missing inputs": BadModel(saved(TWO), "missing_input", ["'a'", "'b'", "float32[n, 3]"], ()),
     "input that does not exist": BadModel(
         saved(RELU), "usage", ["'z'", "'x'"], ("--input", "z=random")
     ),
     "conflicting sizes": BadModel(
-        lambda folder: (
-            (
-                saved(TWO)(folder),
-                np.save(folder / "a.npy", np.ones((2, 3), "f4")),
-                np.save(folder / "b.npy", np.ones((5, 3), "f4")),
-            )
-            and None
-        ),
+        saved(TWO, a=np.ones((2, 3), np.float32), b=np.ones((5, 3), np.float32)),
         "bad_size",
-        ["'n'", "2", "'a'", "5", "'b'"],
+        ["'n' is 2 by axis 0 of input 'a', but 5 by axis 0 of input 'b'"],
         ("--input", "a={folder}/a.npy", "--input", "b={folder}/b.npy"),
     ),
     "size that does not exist": BadModel(
         saved(RELU), "bad_size", ["'m'", "'n'"], ("--input", "random", "--dim", "m=3")
+    ),
+    "sizes that no assumption fits": BadModel(
+        saved(model([node("Relu", "x", "y")], [info("x", ["n-5"])])),
+        "bad_size",
+        ["1 for 'n'", "--dim"],
+    ),
+    "sizes that a node refuses": BadModel(
+        saved(
+            model([node("Reshape", "x s", "y", "r")], [info("x", [4]), info("s", [1], 7)]),
+            s=np.array([3]),
+        ),
+        "bad_value",
+        ["4"],
+        ("--input", "x=random", "--input", "s={folder}/s.npy"),
+    ),
+    "index out of range": BadModel(
+        saved(
+            model([node("Gather", "x i", "y", "pick")], [info("x", [4]), info("i", [1], 7)]),
+            i=np.array([4]),
+        ),
+        "bad_value",
+        ["pick", "4"],
+        ("--input", "x=random", "--input", "i={folder}/i.npy"),
     ),
 }

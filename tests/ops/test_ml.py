@@ -80,7 +80,7 @@ def test_one_hot_encoder_without_zeros_refuses_unknown_categories() -> None:
     x = np.array([1, 7], np.int64)
     model = ml_model("OneHotEncoder", {"x": x}, cats_int64s=[1, 2], zeros=0)
     assert run_here(model, {"x": x[:1].repeat(2)})[0].tolist() == [[1, 0], [1, 0]]
-    with pytest.raises(ExecutionError, match="OneHotEncoder"):
+    with pytest.raises(ExecutionError, match="out of range"):
         run_here(model, {"x": x})
 
 
