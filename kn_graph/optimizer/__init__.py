@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from kn_graph.graph import Graph
-from kn_graph.liveness import live_nodes
-from kn_graph.optimizer.driver import rewrite_graph
 from kn_graph.optimizer.report import OptimizerReport
-from kn_graph.optimizer.rules import RULES
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.variants import Assumptions
 
@@ -27,6 +24,11 @@ def optimize_graph_report(
     graph: Graph, settings: OptimizerSettings | None = None
 ) -> tuple[Graph, OptimizerReport]:
     """Optimize a graph, and say which rules fired and which were refused."""
+    # imported when first used: whoever only loads or draws does not wait for the rules
+    from kn_graph.liveness import live_nodes
+    from kn_graph.optimizer.driver import rewrite_graph
+    from kn_graph.optimizer.rules import RULES
+
     chosen = settings or OptimizerSettings()
     report = OptimizerReport(nodes_before=len(live_nodes(graph, graph.outputs.values())))
     optimized = rewrite_graph(graph, RULES, chosen, report)

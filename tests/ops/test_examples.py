@@ -14,8 +14,11 @@ import kn_graph.ops
 from kn_graph import cpu_eval_graph, optimize_graph
 from kn_graph.graph import Graph
 from kn_graph.op import Op
-from tests.ops.examples import EXAMPLES, Example
+from tests.ops.example import Example
+from tests.ops.examples import EXAMPLES as TENSOR_EXAMPLES
+from tests.ops.examples_control import CONTROL_EXAMPLES
 
+EXAMPLES = [*TENSOR_EXAMPLES, *CONTROL_EXAMPLES]
 ROOT = Path(kn_graph.ops.__file__).parents[1]
 
 
@@ -28,7 +31,8 @@ def all_operations() -> list[type[Op]]:
     while stack:
         for cls in stack.pop().__subclasses__():
             stack.append(cls)
-            if cls.__module__.startswith("kn_graph."):
+            abstract = bool(cls.__subclasses__())
+            if cls.__module__.startswith("kn_graph.") and not abstract:
                 found.append(cls)
     return sorted(found, key=lambda c: c.__name__)
 
