@@ -6,7 +6,7 @@ KnError
     MalformedModelError         malformed_model       the file is broken or is not ONNX
     ExternalDataError           external_data         weights beside the file
     UnsupportedModelError       unsupported_operator  the file is fine, this library lacks it
-  GraphError
+  GraphError                    usage                 a graph is built or used wrongly
     ShapeError (ValueError)     shape_mismatch
     DTypeError (TypeError)      dtype_mismatch
     VerifyError                 internal
@@ -135,7 +135,9 @@ class UnsupportedModelError(ModelError):
 
 
 class GraphError(KnError):
-    """A graph was built or used wrongly."""
+    """A graph was built or used wrongly: a name that exists already, a value of another graph."""
+
+    category = "usage"
 
 
 class ShapeError(GraphError, ValueError):
@@ -152,6 +154,8 @@ class DTypeError(GraphError, TypeError):
 
 class VerifyError(GraphError):
     """A graph breaks an invariant of the IR: a bug of whoever built it."""
+
+    category = "internal"
 
 
 class InputError(KnError, ValueError):

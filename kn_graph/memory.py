@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from kn_graph.dim import Symbol, evaluate
@@ -20,7 +22,15 @@ UNKNOWN = 1 << 40
 
 
 def available_bytes() -> int:
-    """Return how much memory this process can get: of the machine, and of its control group."""
+    """Return how much memory this process can get: of the machine, and of its control group.
+
+    It is measured at most once a second, since evaluating a small graph takes less than asking.
+    """
+    return _measured(int(time.monotonic()))
+
+
+@lru_cache(maxsize=1)
+def _measured(second: int) -> int:
     return min(_free_of_machine(), *_limits_of_group())
 
 

@@ -156,7 +156,7 @@ class _Run:
         """Evaluate the live nodes in order and free what nobody reads any more."""
         context = _Context(self, env)
         check_guards(graph, env)
-        pending = _check_constraints(graph.constraints, env, SymbolError)
+        pending = _check_constraints(graph.constraints, env)
         bound = len(env)
         outputs = list(graph.outputs.values())
         nodes = live_nodes(graph, [*outputs, *wanted])
@@ -170,7 +170,8 @@ class _Run:
             if not isinstance(node.op, Input):
                 self._evaluate(node, values, context)
             if pending and len(env) > bound:
-                pending, bound = _check_constraints(pending, env, ExecutionError), len(env)
+                where = f"node {node.label} ({node.op.title}): "
+                pending, bound = _check_constraints(pending, env, where), len(env)
             seconds = time.perf_counter() - start
             if wanted:
                 self._keep(node, values, wanted, seconds)
@@ -214,9 +215,15 @@ class _Run:
 
 
 def _check_constraints(
-    constraints: Iterable[Constraint], env: Mapping[Symbol, int], error: type[KnError]
+    constraints: Iterable[Constraint], env: Mapping[Symbol, int], where: str = ""
 ) -> list[Constraint]:
-    """Check what the graph requires of sizes, and return what cannot be checked yet."""
+    """Check what the graph requires of sizes, and return what cannot be checked yet.
+
+    Args:
+        constraints: the requirements.
+        env: numbers of the symbols known so far.
+        where: the node that gave the newest of them; without it, they come from the caller.
+    """
     pending = []
     for constraint in constraints:
         try:
@@ -227,7 +234,8 @@ def _check_constraints(
         if not holds:
             symbols = sorted(constraint.symbols, key=lambda s: s.name)
             sizes = ", ".join(f"{s.name}={env[s]}" for s in symbols)
-            raise error(f"the model does not allow these sizes ({sizes}): {constraint}")
+            text = f"{where}the model does not allow these sizes ({sizes}): {constraint}"
+            raise ExecutionError(text) if where else SymbolError(text)
     return pending
 
 

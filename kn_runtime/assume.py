@@ -61,10 +61,11 @@ def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
         chosen = {**batch, **dict(zip(rest, choice, strict=True))}
         if _legal(graph, {**known, **chosen}):
             return chosen
-    numbers = ", ".join(map(str, CANDIDATES))
+    tried = [f"1 for {n!r}" for n in batch]
+    tried += [f"{', '.join(map(str, CANDIDATES))} for {n!r}" for n in rest]
     raise SymbolError(
-        f"no assumption satisfies the model: tried {numbers} for {', '.join(map(repr, rest))} "
-        f"and 1 for {', '.join(map(repr, batch)) or 'nothing else'}; give sizes with --dim NAME=N"
+        f"no assumption about sizes satisfies the model (tried {' and '.join(tried)}); "
+        "give them with --dim NAME=N"
     )
 
 

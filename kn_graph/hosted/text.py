@@ -124,7 +124,7 @@ def _grams(a: Attributes, x: Array) -> Array:
     """Count the n-grams of each row: Y[columns[i]] += how often gram i occurs, times its weight."""
     grams = {gram: i for i, gram in enumerate(a["pool"])}
     columns, weights = a["columns"], a["weights"]
-    rows = x.reshape(-1, x.shape[-1]) if x.ndim == 2 else x[None]
+    rows = x if x.ndim == 2 else x[None]
     out = np.zeros((len(rows), a["width"]), np.float32)
     for row, words in zip(out, rows.tolist(), strict=True):
         for i, count in _occurrences(words, grams, a).items():

@@ -13,6 +13,7 @@ from kn_graph.dim import Size
 from kn_graph.dtype import DType
 from kn_graph.errors import MalformedModelError, UnsupportedModelError
 from kn_graph.onnx.attributes import attribute_kind
+from kn_graph.onnx.subgraph import convert_bodies, convert_inline
 
 if TYPE_CHECKING:
     import onnx
@@ -84,7 +85,7 @@ class NodeContext:
         self._taken.add(index)
         if index >= len(self._inputs) or self._inputs[index] == "":
             return None
-        return self.scope.lookup(self._inputs[index], self.name)
+        return self.scope.lookup(self._inputs[index], self.where)
 
     def inputs(self, start: int = 0) -> list[Value]:
         """Take all inputs from `start` on; none of them may be missing."""
@@ -229,7 +230,14 @@ class NodeContext:
         Returns:
             The body, sealed, and the values of this graph that it captures: its further inputs.
         """
-        return self.loader.convert_body(self.graph_attribute(name), types, self.scope, self.name)
+        return self.body_of(self.graph_attribute(name), types)
+
+    def body_of(
+        self, proto: onnx.GraphProto, types: Sequence[Any], scope: Scope | None = None
+    ) -> tuple[Graph, list[Value]]:
+        """Convert a subgraph that was taken before, in another scope than the node's if given."""
+        (body,), captured = convert_bodies([proto], types, scope or self.scope, self.name)
+        return body, captured
 
     def bodies(self, *names: str) -> tuple[list[Graph], list[Value]]:
         """Take subgraph attributes without declared inputs and convert them.
@@ -238,11 +246,11 @@ class NodeContext:
             The bodies, sealed, and the values that any of them captures: the inputs of each.
         """
         protos = [self.graph_attribute(name) for name in names]
-        return self.loader.convert_bodies(protos, (), self.scope, self.name)
+        return convert_bodies(protos, (), self.scope, self.name)
 
     def inline(self, name: str) -> list[Value]:
         """Take a subgraph attribute without inputs, convert it here, and return its outputs."""
-        return self.loader.convert_inline(self.graph_attribute(name), self.scope)
+        return convert_inline(self.graph_attribute(name), self.scope)
 
     def decide(self, value: Value) -> bool | None:
         """Return the truth of a boolean scalar where it is known, or follows from input sizes.

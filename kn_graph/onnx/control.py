@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kn_graph.dtype import DType
 from kn_graph.graph import Graph
 from kn_graph.onnx.carried import settle
-from kn_graph.onnx.loader import Scope
 from kn_graph.onnx.registry import converter
 from kn_graph.types import TensorType, ValueType
 from kn_graph.value import Value
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     import onnx
 
     from kn_graph.onnx.context import NodeContext
+    from kn_graph.onnx.loader import Scope
 
 __all__: list[str] = []
 
@@ -42,7 +42,7 @@ def loop(ctx: NodeContext) -> Sequence[Value]:
     counters = [_counter_type(proto, i, d) for i, d in enumerate((DType.INT64, DType.BOOL))]
 
     def convert(types: Sequence[ValueType]) -> tuple[Graph, list[Value]]:
-        return ctx.loader.convert_body(proto, [*counters, *types], ctx.scope, ctx.name)
+        return ctx.body_of(proto, [*counters, *types])
 
     body, captured = settle(ctx, initial, convert, first_output=1)
     return ctx.graph.loop(body, initial, trip=trip, condition=condition, captured=captured)
@@ -73,8 +73,7 @@ def scan_batched(ctx: NodeContext) -> Sequence[Value]:
         inner.input_of_type(f"slice{i}", TensorType(v.dtype, v.shape[1:]))
         for i, v in enumerate(sliced)
     ]
-    scope = Scope(ctx.loader, inner, ctx.scope.opsets, ctx.scope, prefix=ctx.scope.prefix)
-    scope.bindings = ctx.scope.bindings
+    scope = ctx.scope.inside(inner)
     states, parts = given[: len(initial)], given[len(initial) : len(inputs)]
     turned = [inner.flip(x, 0) if back else x for x, back in zip(parts, reverse, strict=True)]
     results = _scan(ctx, scope, states, turned, None if lengths is None else given[-1])
@@ -122,7 +121,7 @@ def _scan(
     slices = [TensorType(x.dtype, x.shape[1:]) for x in tensors]
 
     def convert(types: Sequence[ValueType]) -> tuple[Graph, list[Value]]:
-        return ctx.loader.convert_body(proto, [*types, *slices], scope, ctx.name)
+        return ctx.body_of(proto, [*types, *slices], scope)
 
     body, captured = settle(ctx, initial, convert, first_output=0)
     return scope.graph.scan(body, initial, tensors, length=length, captured=captured)

@@ -67,6 +67,13 @@ class Scope:
         self.captures: dict[Value, Value] = {}
         self.bindings: Mapping[str, onnx.AttributeProto] = {}
 
+    def inside(self, graph: Graph, proto: onnx.GraphProto | None = None) -> Scope:
+        """Return a scope of a subgraph, from which the names here can be read."""
+        scope = Scope(self.loader, graph, self.opsets, self, prefix=self.prefix)
+        scope.bindings = self.bindings
+        scope.initializers = {} if proto is None else self.loader.initializers(proto)
+        return scope
+
     def define(self, name: str, value: Value, where: str) -> None:
         """Name a value; ONNX names are defined once."""
         if name in self.values or name in self.initializers:
@@ -177,7 +184,7 @@ class Loader:
         try:
             check_extent(self.file.proto)
             self._declare(proto, scope)
-            self._convert_nodes(proto.node, scope)
+            self.convert_nodes(proto.node, scope)
             self._name_outputs(proto, scope)
         except KnError as error:
             error.add_context(self.file.label)
@@ -186,7 +193,10 @@ class Loader:
         return graph
 
     def _declare(self, proto: onnx.GraphProto, scope: Scope) -> None:
-        scope.initializers = self._initializers(proto)
+        for name, number in self.options.dims.items():
+            if number < 0:
+                raise SymbolError(f"size {name!r} cannot be {number}", name=name)
+        scope.initializers = self.initializers(proto)
         constant_inputs = self.file.proto.ir_version < 4
         overridable = set()
         for info in proto.input:
@@ -207,14 +217,12 @@ class Loader:
 
     def _check_dims(self, graph: Graph) -> None:
         """Refuse numbers for sizes that no input has, which would change nothing."""
-        for name, number in self.options.dims.items():
+        for name in self.options.dims:
             if name not in self._pinned:
                 known = ", ".join(map(repr, [*graph.symbols, *self._pinned])) or "none"
                 raise SymbolError(
                     f"the inputs have no symbolic size {name!r}; they have {known}", name=name
                 )
-            if number < 0:
-                raise SymbolError(f"size {name!r} cannot be {number}", name=name)
 
     def _name_outputs(self, proto: onnx.GraphProto, scope: Scope) -> None:
         if not proto.output:
@@ -223,7 +231,8 @@ class Loader:
             if output.name not in scope.graph.outputs:  # named twice, it is the same result
                 scope.graph.output(output.name, scope.lookup(output.name, "graph outputs"))
 
-    def _initializers(self, proto: onnx.GraphProto) -> dict[str, Any]:
+    def initializers(self, proto: onnx.GraphProto) -> dict[str, Any]:
+        """Return the initializers of a graph by name."""
         found: dict[str, Any] = {t.name: t for t in proto.initializer}
         found |= {t.values.name: t for t in proto.sparse_initializer}
         names = [t.name for t in proto.initializer if t.name]
@@ -305,7 +314,8 @@ class Loader:
 
     # ---- nodes ------------------------------------------------------------------------------
 
-    def _convert_nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
+    def convert_nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
+        """Convert nodes in order."""
         for node in in_order(nodes):
             self.convert_node(node, scope)
 
@@ -343,7 +353,7 @@ class Loader:
         local = self.functions.local(domain, node.op_type, node.overload)
         found = None if local is not None else find_converter(domain, node.op_type, opset)
         if found is None:
-            inputs = [scope.lookup(i, name) if i else None for i in node.input]
+            inputs = [scope.lookup(i, f"node {name}") if i else None for i in node.input]
             node = self._resolved_node(node, scope)
             function = local or self.functions.of_schema(node, domain, opset, inputs)
             return self._call(function, node, inputs, scope, name)
@@ -370,7 +380,7 @@ class Loader:
         for parameter, value in zip(function.input, inputs, strict=False):
             if value is not None:
                 inner.values[parameter] = value
-        self._convert_nodes(function.node, inner)
+        self.convert_nodes(function.node, inner)
         # optional outputs that the body leaves out may be missing where nobody wants them
         wanted = [o for o, _ in zip(function.output, node.output, strict=False)]
         return [inner.find(o) for o in wanted]
@@ -430,69 +440,3 @@ class Loader:
         if not isinstance(truth, Condition):
             return bool(truth)
         return graph.decide(truth, why, self.options.assumed)
-
-    def convert_inline(self, proto: onnx.GraphProto, outer: Scope) -> list[Value]:
-        """Convert a subgraph without inputs into the graph around it, and return its outputs."""
-        if proto.input:
-            raise MalformedModelError(
-                f"subgraph {proto.name!r} has {len(proto.input)} inputs, expected none"
-            )
-        scope = self._subgraph_scope(proto, outer.graph, outer)
-        self._convert_nodes(proto.node, scope)
-        return self._subgraph_outputs(proto, scope)
-
-    def convert_body(
-        self, proto: onnx.GraphProto, types: Sequence[ValueType], outer: Scope, name: str
-    ) -> tuple[Graph, list[Value]]:
-        """See `NodeContext.body`."""
-        (body,), captured = self.convert_bodies([proto], types, outer, name)
-        return body, captured
-
-    def convert_bodies(
-        self, protos: Sequence[onnx.GraphProto], types: Sequence[ValueType], outer: Scope, name: str
-    ) -> tuple[list[Graph], list[Value]]:
-        """Convert subgraphs that get the same values; see `NodeContext.bodies`."""
-        scopes: list[Scope] = []
-        captured: list[Value] = []
-        for proto in protos:
-            scope = self._subgraph_scope(
-                proto, Graph(proto.name or name, parent=outer.graph), outer
-            )
-            self._declare_parameters(proto, types, scope)
-            for value in captured:
-                scope.captured(value, value.name)
-            self._convert_nodes(proto.node, scope)
-            for output, value in zip(
-                proto.output, self._subgraph_outputs(proto, scope), strict=True
-            ):
-                scope.graph.output(_free_output(output.name, scope.graph), value)
-            captured = list(scope.captures)
-            scopes.append(scope)
-        for scope in scopes:
-            for value in captured:  # what only later subgraphs read: an input that nobody reads
-                scope.captured(value, value.name)
-        return [scope.graph.seal() for scope in scopes], captured
-
-    def _subgraph_scope(self, proto: onnx.GraphProto, graph: Graph, outer: Scope) -> Scope:
-        scope = Scope(self, graph, outer.opsets, outer, prefix=outer.prefix)
-        scope.bindings = outer.bindings
-        scope.initializers = self._initializers(proto)
-        return scope
-
-    def _declare_parameters(
-        self, proto: onnx.GraphProto, types: Sequence[ValueType], scope: Scope
-    ) -> None:
-        if len(types) != len(proto.input):
-            raise MalformedModelError(
-                f"subgraph {proto.name!r} has {len(proto.input)} inputs, expected {len(types)}"
-            )
-        for info, type in zip(proto.input, types, strict=True):
-            scope.values[info.name] = scope.graph.input_of_type(info.name, type)
-
-    def _subgraph_outputs(self, proto: onnx.GraphProto, scope: Scope) -> list[Value]:
-        where = f"outputs of subgraph {proto.name!r}"
-        return [scope.lookup(output.name, where) for output in proto.output]
-
-
-def _free_output(name: str, graph: Graph) -> str:
-    return name if name not in graph.outputs else f"{name}'{len(graph.outputs)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,9 +34,14 @@ def _elements(sequence: Value) -> tuple[Value, ...] | None:
     return _operands(sequence, "sequence_construct")
 
 
-def _made_of(ctx: NodeContext, elements: Any, dtype: DType) -> Value:
+def _made_of(ctx: NodeContext, elements: Iterable[Value], dtype: Any) -> Value:
     (sequence,) = ctx.graph.host_call("sequence_construct", *elements, dtype=dtype)
     return sequence
+
+
+def _with_elements(ctx: NodeContext, sequence: Value, elements: Iterable[Value]) -> Value:
+    """Make a sequence of other elements of the same type."""
+    return _made_of(ctx, elements, dict(getattr(sequence.node.op, "attributes", ()))["dtype"])
 
 
 def _call(ctx: NodeContext, function: str, *operands: Value | None, **attributes: Any) -> Value:
@@ -75,7 +81,7 @@ def sequence_insert(ctx: NodeContext) -> Value:
         at = _position(position, n)
         if at is not None and -n <= at <= n:
             at = at + n if at < 0 else at
-            return _made_of(ctx, (*elements[:at], x, *elements[at:]), x.dtype)
+            return _with_elements(ctx, sequence, (*elements[:at], x, *elements[at:]))
     return _call(ctx, "sequence_insert", sequence, x, position)
 
 
@@ -86,7 +92,7 @@ def sequence_erase(ctx: NodeContext) -> Value:
     elements, at = _elements(sequence), _position(position, -1)
     if elements is not None and at is not None and -len(elements) <= at < len(elements):
         at %= len(elements)
-        return _made_of(ctx, (*elements[:at], *elements[at + 1 :]), elements[at].dtype)
+        return _with_elements(ctx, sequence, (*elements[:at], *elements[at + 1 :]))
     return _call(ctx, "sequence_erase", sequence, position)
 
 

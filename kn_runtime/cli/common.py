@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 __all__ = [
+    "INDENT",
     "add_device",
     "add_dims",
     "add_model",
@@ -23,11 +24,13 @@ __all__ = [
     "emit_json",
     "grid",
     "human_bytes",
-    "indented",
     "joined",
     "named",
     "show",
 ]
+
+INDENT = 2
+"""Spaces before what is under a heading."""
 
 PIPE_WIDTH = 100_000
 """Width of what is not a terminal: one row stays one line, for grep."""
@@ -103,14 +106,17 @@ def _console() -> Console:
     return Console(highlight=False, emoji=False, width=None if fixed else PIPE_WIDTH)
 
 
-def show(*parts: RenderableType) -> None:
+def show(*parts: RenderableType, indent: int = 0) -> None:
     """Print results on stdout: strings (with markup), grids and lists."""
     console = _console()
+    console.width = max(console.width - indent, 1)
     with console.capture() as captured:
         for part in parts:
             console.print(part)
-    lines = captured.get().split("\n")
-    sys.stdout.write("\n".join(line.rstrip() for line in lines))
+    lines = captured.get().removesuffix("\n").split("\n")
+    text = "".join((" " * indent + line).rstrip() + "\n" for line in lines)
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
 
 
 def grid(rows: Iterable[Sequence[object]], headers: Sequence[str] = ()) -> RenderableType:
@@ -137,13 +143,6 @@ def grid(rows: Iterable[Sequence[object]], headers: Sequence[str] = ()) -> Rende
     for row in rows:
         out.add_row(*(c if hasattr(c, "__rich_console__") else Text(str(c)) for c in row))
     return out
-
-
-def indented(part: RenderableType) -> RenderableType:
-    """Return something to be shown under a heading."""
-    from rich.padding import Padding
-
-    return Padding(part, (0, 0, 0, 2), expand=False)
 
 
 def joined(entries: Iterable[str]) -> RenderableType:
@@ -173,8 +172,7 @@ def emit_json(value: Mapping[str, Any]) -> None:
 
     JSON has no numbers that are not finite: they become the texts NaN, Infinity and -Infinity.
     """
-    text = json.dumps(_finite(value), indent=2, default=str, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode() + "\n")
+    sys.stdout.write(json.dumps(_finite(value), indent=2, default=str, allow_nan=False) + "\n")
 
 
 def _finite(value: Any) -> Any:

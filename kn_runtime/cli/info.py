@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from kn_runtime.cli.common import add_model, emit_json, grid, human_bytes, indented, joined, show
+from kn_runtime.cli.common import INDENT, add_model, emit_json, grid, human_bytes, joined, show
 from kn_runtime.model_info import ModelEnd, ModelInfo, model_info
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
@@ -38,7 +38,8 @@ def execute(args: argparse.Namespace) -> int:
 def _print(info: ModelInfo) -> None:
     from rich.text import Text
 
-    show(Text(info.path, "bold"), indented(grid(_facts(info).items())))
+    show(Text(info.path, "bold"))
+    show(grid(_facts(info).items()), indent=INDENT)
     sections = {
         "inputs": grid(map(_end_row, info.inputs)) if info.inputs else "none",
         "outputs": grid(map(_end_row, info.outputs)) if info.outputs else "none",
@@ -50,7 +51,8 @@ def _print(info: ModelInfo) -> None:
     empty["metadata"] = not info.metadata
     for title, content in sections.items():
         if not empty.get(title):
-            show("", Text(title, "bold"), indented(content))
+            show("", Text(title, "bold"))
+            show(content, indent=INDENT)
 
 
 def _facts(info: ModelInfo) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
@@ -54,8 +54,11 @@ def read_npz(path: Path) -> dict[str, Any]:
     """Return all arrays of an archive by name."""
 
     def read() -> dict[str, Any]:
-        with np.load(path, allow_pickle=False) as archive:
-            return {n: archive[n] for n in archive.files}
+        # given a path, NumPy leaves the file open where it is no archive
+        with open(path, "rb") as file, ZipFile(file):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                return {n: archive[n] for n in archive.files}
 
     found: dict[str, Any] = _guarded(path, read)
     return found
@@ -89,8 +92,9 @@ def _typed(x: Any, type: ValueType | None) -> Any:
 
 
 def _read_npy(path: Path, name: str, type: ValueType | None) -> Array:
-    array: Array = np.load(path, allow_pickle=False)
-    return array
+    with open(path, "rb") as file:
+        array: Array = np.lib.format.read_array(file, allow_pickle=False)
+        return array
 
 
 def _read_npz_member(path: Path, name: str, type: ValueType | None) -> Any:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from kn_graph.errors import UsageError
 from kn_runtime.cli import feeds
 from kn_runtime.cli.common import (
+    INDENT,
     add_device,
     add_dims,
     add_model,
     dims_of,
     emit_json,
     grid,
-    indented,
     show,
 )
 from kn_runtime.cli.results import first_text, save_outputs, summary
@@ -32,6 +32,9 @@ EXAMPLES = """examples:
   kn run model.onnx --input x=x.npy --output results
   kn run model.onnx --input random --dim batch=4 --device reference --json
 """
+
+MAX_NAMES = 4
+"""Names of inputs that are printed."""
 
 BAR = 20
 """Characters of the bar of a probability of 1."""
@@ -115,12 +118,17 @@ def _print(report: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
             _print_values(name, facts, first_text(outputs[name]))
         show("")
     rows = {
-        "random": ", ".join(report["random"]),
+        "random": _few(report["random"]),
         "assumed": ", ".join(f"{n} = {k}" for n, k in report["assumed"].items()),
         "device": f"{report['device']}: {report['reason']}",
         "time": f"{report['load_ms']:.1f} ms to load, {report['run_ms']:.1f} ms to run",
     }
     show(grid((k, v) for k, v in rows.items() if v))
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more inputs" if more > 0 else "")
 
 
 def _print_labels(name: str, facts: Mapping[str, Any]) -> None:
@@ -132,7 +140,7 @@ def _print_labels(name: str, facts: Mapping[str, Any]) -> None:
         row = f"{name}[{i}]" if several else name
         show(Text.assemble((row, "bold"), ": ", (best[0]["label"], "bold green")))
         rows = [_label_row(entry, facts["probabilities"]) for entry in best]
-        show(indented(grid(rows, ("", "#", ""))))
+        show(grid(rows, ("", "#", "")), indent=INDENT)
     more = facts["rows"] - len(facts["top"])
     if more:
         show(f"... and {more:,} more rows")
@@ -150,8 +158,8 @@ def _print_values(name: str, facts: Mapping[str, Any], first: str) -> None:
 
     show(Text.assemble((name, "bold"), "  ", facts["type"]))
     if first:
-        show(indented(Text(first)))
+        show(Text(first), indent=INDENT)
     statistics = [f"{k} {facts[k]:.5g}" for k in ("min", "mean", "max") if k in facts]
     statistics += [f"{facts[k]:,} {k}" for k in ("nan", "inf") if facts.get(k)]
     if statistics and math.prod(facts["shape"]) > len(facts["first"]):
-        show(indented(Text(", ".join(statistics), "dim")))
+        show(Text(", ".join(statistics), "dim"), indent=INDENT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,15 @@ from tests.cli.bad_models import info, model, node
 from tests.cli.conftest import Kn, Result
 
 TENSOR = helper.make_tensor_type_proto(TensorProto.FLOAT, ["n"])
+
+
+def _bytes(save: Any, *arrays: Any) -> bytes:
+    buffer = BytesIO()
+    save(buffer, *arrays)
+    return buffer.getvalue()
+
+
+NPY, NPZ = _bytes(np.save, np.ones(3)), _bytes(np.savez, np.ones(3))
 
 
 def write(folder: Path, inputs: Sequence[Any], **weights: Any) -> Path:
@@ -82,6 +92,8 @@ def test_sequences_and_optionals_from_pb(tmp_path: Path, kn: Kn) -> None:
         ("x.npy", b"\x93NUMPY\x01\x00", "is damaged"),
         ("x.npy", b"some text", "is damaged"),
         ("x.npz", b"PK\x03\x04 broken", "is damaged"),
+        ("x.npz", NPY, "is damaged, or not what its suffix says"),
+        ("x.npy", NPZ, "is damaged, or not what its suffix says"),
         ("x.pb", b"\xff\xff\xff", "is no ONNX TensorProto"),
         ("x.png", b"no picture", "is no picture"),
         ("x.png", None, "there is no file"),
@@ -196,7 +208,7 @@ def picture(tmp_path: Path) -> Path:
 def shown(kn: Kn, path: Path, picture: Path, *arguments: str) -> np.ndarray[Any, Any]:
     result = kn("run", path, "--input", f"x={picture}", "--output", path.parent, *arguments)
     assert result.code == 0, result.err
-    return np.load(path.parent / "x_out.npy")  # type: ignore[no-any-return]
+    return np.load(path.parent / "x_out.npy")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +239,7 @@ def test_channels_are_red_green_blue(tmp_path: Path, picture: Path, kn: Kn) -> N
 
 def test_grey_is_luma(tmp_path: Path, picture: Path, kn: Kn) -> None:
     x = shown(kn, write(tmp_path, [info("x", [1, 1, 2, 4], TensorProto.UINT8)]), picture)
-    np.testing.assert_array_equal(x[0, 0, 0], [76, 149, 29, 255])
+    np.testing.assert_allclose(x[0, 0, 0].astype(int), [76, 150, 29, 255], atol=1)
 
 
 def test_uint8_is_not_scaled(tmp_path: Path, picture: Path, kn: Kn) -> None:
@@ -271,8 +283,8 @@ def test_a_photo_is_turned_as_the_camera_was(tmp_path: Path, kn: Kn) -> None:
     exif = image.getexif()
     exif[0x0112] = 3  # upside down
     image.save(tmp_path / "photo.png", exif=exif)
-    x = shown(kn, write(tmp_path, [info("x", [1, 1, 2, 3])]), tmp_path / "photo.png")
-    np.testing.assert_array_equal(x[0, 0], [[0, 0, 1], [1, 0, 0]])
+    x = shown(kn, write(tmp_path, [info("x", [3, 1, 2])]), tmp_path / "photo.png")
+    np.testing.assert_array_equal(x[:, 0], [[0, 1], [0, 0], [1, 0]])
 
 
 def test_pictures_of_more_than_8_bits_are_refused(tmp_path: Path, kn: Kn) -> None:

@@ -50,7 +50,7 @@ def test_preparing_features(op: str, attributes: dict[str, Any], x: Any) -> None
 @pytest.mark.parametrize("rows", [0, 1, 4])
 @pytest.mark.parametrize("op", ["Scaler", "Normalizer", "Binarizer"])
 def test_any_number_of_rows(op: str, rows: int) -> None:
-    attributes = {"scale": [1.0], "offset": [1.0]} if op == "Scaler" else {}
+    attributes: dict[str, Any] = {"scale": [1.0], "offset": [1.0]} if op == "Scaler" else {}
     (y,) = run_here(ml_model(op, {"x": ROWS[:rows]}, **attributes), {"x": ROWS[:rows]})
     assert y.shape == (rows, 3)
 
@@ -147,7 +147,9 @@ def test_category_mapper(x: Any) -> None:
 
 def test_a_look_up_of_integers_is_a_gather_and_one_of_strings_a_host_call() -> None:
     def operations(x: Any, **attributes: Any) -> set[str]:
-        graph = load_graph_from_onnx_bytes(ml_model("LabelEncoder", {"x": x}, version=4, **attributes))
+        graph = load_graph_from_onnx_bytes(
+            ml_model("LabelEncoder", {"x": x}, version=4, **attributes)
+        )
         return {n.op.title for n in graph.nodes}
 
     assert "find_strings" in operations(TEXTS, keys_strings=["a"], values_int64s=[1])
@@ -196,7 +198,11 @@ def run_map(op: str, key: int, value: int, x: dict[Any, Any], **attributes: Any)
 def test_dict_vectorizer() -> None:
     words = {"string_vocabulary": ["a", "c", "b", "z"]}
     y = run_map(
-        "DictVectorizer", TensorProto.STRING, TensorProto.FLOAT, {"a": 4.0, "c": 8.0, "q": 1.0}, **words
+        "DictVectorizer",
+        TensorProto.STRING,
+        TensorProto.FLOAT,
+        {"a": 4.0, "c": 8.0, "q": 1.0},
+        **words,
     )
     assert y.dtype == np.float32
     assert y.tolist() == [[4, 8, 0, 0]]
