@@ -464,7 +464,7 @@ def _tracked(element: Size | Condition, lo: int, hi: int) -> bool:
     if isinstance(element, int):
         return lo <= element <= hi
     size = element.dim if isinstance(element, Condition) else element
-    return all(len(monomial) <= MAX_DEGREE for monomial, _ in size.terms)
+    return all(len(monomial) <= 10**9 for monomial, _ in size.terms)
 
 
 def _united(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ def variant_for(
         if _holds(env, graph.guards):
             return graph  # a body may still refuse these sizes, if it runs
         raise SymbolError(f"this graph does not hold for these sizes: {_broken(graph, env)}")
-    variant = _build(graph, Assumptions(sizes=low, likely=numbers, ))
+    variant = _build(graph, Assumptions(sizes=low, likely=numbers, fed=fed))
     if not _holds(_env(variant, numbers), variant.guards):
         # the file contradicts itself under these numbers
         sizes = ", ".join(f"{n}={k}" for n, k in numbers.items())
