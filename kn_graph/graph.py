@@ -19,13 +19,21 @@ from kn_graph.builder import (
     RecurrentBuilder,
     SignalBuilder,
 )
-from kn_graph.condition import Condition, Guard
+from kn_graph.condition import Condition, Guard, size_eq
 from kn_graph.dim import Dim, Size, Symbol, SymbolKind, symbol
 from kn_graph.dim_facts import Constraints, SizeError
 from kn_graph.dtype import DType
 from kn_graph.errors import GraphError, KnError, ShapeError
 from kn_graph.op import Content, Op
-from kn_graph.ops.source import Constant, Input, ReadSizes, Sizes
+from kn_graph.ops.source import (
+    Constant,
+    Input,
+    ReadSizes,
+    Sizes,
+    constant_array,
+    scalar_array,
+)
+from kn_graph.sizes import as_size
 from kn_graph.types import TensorType, ValueType
 from kn_graph.value import CONTENT_DTYPES, CONTENT_ELEMS, Node, Value
 from kn_graph.variants import Assumptions, VariantSource, variant_for
@@ -72,6 +80,8 @@ class Graph(
         constraints: what must hold for sizes, checked when they are known.
         guards: what was assumed about sizes; where one is broken, `variant` gives another graph.
         body_guards: those of all control-flow bodies inside; they matter where the body runs.
+        assumed: what open conditions on sizes are decided by while the graph is loaded.
+        variant_source: builds the graph again under other assumptions.
         metadata: facts about the model file, as text.
     """
 
@@ -87,6 +97,7 @@ class Graph(
         self.constraints = Constraints()
         self.guards: list[Guard] = []
         self.body_guards: list[Guard] = []
+        self.assumed: Assumptions | None = None
         self.variant_source: VariantSource | None = None
         self.metadata: dict[str, str] = {}
         self._known: dict[tuple[Op, tuple[Value, ...]], Node] = {}
@@ -123,7 +134,12 @@ class Graph(
     def _declared_size(self, name: str, axis: int, size: int | str | Dim | None) -> Size:
         if size is None:
             return self.symbol(f"{name}_{axis}")
-        return self.symbol(size) if isinstance(size, str) else size
+        if isinstance(size, str):
+            if not size:
+                raise ShapeError(f"the size of axis {axis} of input {name!r} has an empty name")
+            return self.symbol(size)
+        self.require_ge(as_size(size), 0, f"size of axis {axis} of input {name!r} is not negative")
+        return as_size(size)
 
     def input_of_type(self, name: str, type: ValueType) -> Value:
         """Declare an input of any type, such as a sequence."""
@@ -143,14 +159,11 @@ class Graph(
 
     def constant(self, array: Any, *, origin: tuple[str, int, int] | None = None) -> Value:
         """Add an array. It must not be changed afterwards."""
-        array = np.asarray(array)
-        if array.dtype.kind in "US":
-            array = array.astype(object)
-        return self.push(Constant(array, origin))
+        return self.push(Constant(constant_array(array), origin))
 
     def scalar(self, number: Any, dtype: DType) -> Value:
-        """Add a constant of rank 0."""
-        return self.constant(np.asarray(number).astype(dtype.numpy))
+        """Add a constant of rank 0; integer types take no other number than the one given."""
+        return self.constant(scalar_array(number, dtype))
 
     def size_tensor(self, content: Any, dtype: DType = DType.INT64) -> Value:
         """Add an integer tensor whose elements are sizes: a constant where all are numbers."""
@@ -365,13 +378,25 @@ class Graph(
             self._read[value] = symbols
         return self._read[value]
 
-    def decide(self, condition: Condition, why: str, assumed: Assumptions) -> bool | None:
+    def decide_equal(self, a: Size, b: Size, why: str) -> bool | None:
+        """Decide whether two sizes are equal, and take them to be so first; see `decide`."""
+        truth = size_eq(a, b)
+        return truth if isinstance(truth, bool) else self.decide(truth, why, prefer=True)
+
+    def decide(self, condition: Condition, why: str, *, prefer: bool | None = None) -> bool | None:
         """Decide a condition on input sizes once for this graph, and record the guard.
 
-        Returns None where the condition depends on sizes that only show at run time.
+        Args:
+            condition: what is open.
+            why: what needs it decided.
+            prefer: what to take it for where no likely sizes are known.
+
+        Returns:
+            None where the condition depends on sizes that only show at run time, or the graph could
+            not be built again under another assumption, as one built by hand.
         """
         root = self.root
-        if not condition.symbols <= root.input_symbols():
+        if root.assumed is None or not condition.symbols <= root.input_symbols():
             return None
         around: Graph | None = self
         while around is not None:
@@ -379,7 +404,7 @@ class Graph(
                 if guard.condition == condition:
                     return guard.decided
             around = around.parent
-        guard = Guard(condition, assumed.decide(condition), why)
+        guard = Guard(condition, root.assumed.decide(condition, prefer), why)
         self.guards.append(guard)
         if self is not root:
             root.body_guards.append(guard)
@@ -403,8 +428,10 @@ class Graph(
         if name in by_name:
             return by_name[name]
         index, _, result = name.removeprefix("%").partition(".")
-        if name.startswith("%") and index.isdigit() and int(index) < len(self.nodes):
-            return self.nodes[int(index)].results[int(result or 0)]
+        if name.startswith("%") and index.isdecimal() and (result or "0").isdecimal():
+            results = self.nodes[int(index)].results if int(index) < len(self.nodes) else ()
+            if int(result or 0) < len(results):
+                return results[int(result or 0)]
         from difflib import get_close_matches
 
         close = ", ".join(get_close_matches(name, by_name, n=3)) or "none close"
@@ -464,7 +491,7 @@ def _tracked(element: Size | Condition, lo: int, hi: int) -> bool:
     if isinstance(element, int):
         return lo <= element <= hi
     size = element.dim if isinstance(element, Condition) else element
-    return all(len(monomial) <= 10**9 for monomial, _ in size.terms)
+    return all(len(monomial) <= MAX_DEGREE for monomial, _ in size.terms)
 
 
 def _united(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:

@@ -81,6 +81,10 @@ class Value:
     """
 
     __slots__ = ("_content", "names", "node", "result", "type")
+    __iter__ = None
+    """Indexing alone would make a value iterable, without end where the size is symbolic."""
+    __array_ufunc__ = None
+    """Arrays leave `array + value` to the value."""
 
     def __init__(self, node: Node, result: int, type: ValueType) -> None:
         self.node, self.result, self.type = node, result, type

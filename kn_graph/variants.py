@@ -56,11 +56,13 @@ class Assumptions:
         tables = (self.sizes, self.likely, self.decisions)
         return hash((*(frozenset(t.items()) for t in tables), self.fed))
 
-    def decide(self, condition: Condition) -> bool:
-        """Return what a condition is assumed to be."""
+    def decide(self, condition: Condition, prefer: bool | None = None) -> bool:
+        """Return what a condition is assumed to be; `prefer` where its sizes are unknown."""
         known = self.decisions.get(str(condition))
         if known is not None:
             return known
+        if prefer is not None and not any(s.name in self.likely for s in condition.symbols):
+            return prefer
         numbers = {s: self.likely.get(s.name, max(s.lo, TYPICAL_SIZE)) for s in condition.symbols}
         return condition.holds(numbers)
 

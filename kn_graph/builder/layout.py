@@ -71,19 +71,30 @@ class LayoutBuilder(Builder):
             raise ShapeError(f"cannot broadcast {format_shape(x.shape)} to {format_shape(shape)}")
         if x.rank < len(shape):
             x = self.view(x, (1,) * (len(shape) - x.rank) + x.shape)
+        # sizes that are written differently but assumed equal are renamed, not repeated
+        named = zip(x.shape, shape, strict=True)
+        x = self.view(x, [s if self._same(a, s) else a for a, s in named])
         return self.push(Broadcast(shape), x)
+
+    def _same(self, a: Size, b: Size) -> bool:
+        both = isinstance(a, Dim) and isinstance(b, Dim) and a != b
+        return both and bool(self.decide_equal(a, b, "broadcast"))
 
     def broadcast_together(self, *xs: Value) -> tuple[Value, ...]:
         """Repeat tensors to their common shape."""
         shapes = [x.shape for x in xs]
         if all(s == shapes[0] for s in shapes):
             return xs
-        shape = broadcast_shapes(shapes, " and ".join(x.name for x in xs))
+        what = " and ".join(x.name for x in xs)
+        shape = broadcast_shapes(shapes, what, lambda a, b: self.decide_equal(a, b, what))
         return tuple(self.broadcast(x, shape) for x in xs)
 
     def expand(self, x: Value, shape: Sequence[Size]) -> Value:
         """Broadcast to the common shape of the tensor's and `shape` (ONNX Expand)."""
-        return self.broadcast(x, broadcast_shapes([x.shape, tuple(shape)], f"expand of {x.name}"))
+        what = f"expand of {x.name}"
+        shapes = [x.shape, tuple(shape)]
+        common = broadcast_shapes(shapes, what, lambda a, b: self.decide_equal(a, b, what))
+        return self.broadcast(x, common)
 
     def permute(self, x: Value, axes: Sequence[int]) -> Value:
         """Reorder axes: axis i of the result is axis `axes[i]` of x."""

@@ -180,6 +180,7 @@ class Loader:
         proto = self.file.proto.graph
         check_supported(self.file, self.opsets, self.functions)
         graph = self.graph = Graph(proto.name or self.file.label)
+        graph.assumed = self.options.assumed
         scope = Scope(self, graph, self.opsets)
         try:
             check_extent(self.file.proto)
@@ -439,4 +440,4 @@ class Loader:
         """See `NodeContext.decide_equal`."""
         if not isinstance(truth, Condition):
             return bool(truth)
-        return graph.decide(truth, why, self.options.assumed)
+        return graph.decide(truth, why)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from kn_graph.dim import Dim, Size, size_sum
-from kn_graph.errors import DTypeError, ShapeError
+from kn_graph.errors import DTypeError, ExecutionError, ShapeError
 from kn_graph.op import Content, EvalContext, InferContext, Op
 from kn_graph.types import Shape, TensorType, format_shape
 
@@ -27,6 +27,12 @@ def check_axis(axis: int, rank: int, what: str) -> None:
         raise ShapeError(f"{what} {axis} does not exist in a tensor of rank {rank}")
 
 
+def check_sizes(ctx: InferContext, shape: Shape) -> None:
+    """Raise ShapeError where a size of a result is negative."""
+    for axis, size in enumerate(shape):
+        ctx.require_ge(size, 0, f"size {axis} of {format_shape(shape)} is not negative")
+
+
 @dataclass(frozen=True)
 class View(Op):
     """The same elements in row-major order under another shape.
@@ -38,6 +44,7 @@ class View(Op):
 
     def infer(self, ctx: InferContext, x: TensorType) -> TensorType:
         """Return the new shape; the number of elements stays."""
+        check_sizes(ctx, self.shape)
         result = TensorType(x.dtype, self.shape)
         have, want = x.numel, result.numel
         if isinstance(have, int) and isinstance(want, int) and have != want:
@@ -66,12 +73,14 @@ class Broadcast(Op):
     """Repeat axes of size 1.
 
     Shapes: [a, b, ...] -> `shape` of the same rank; each size stays, or was 1.
+    Raises at run time where a size that was not known is neither.
     """
 
     shape: Shape
 
     def infer(self, ctx: InferContext, x: TensorType) -> TensorType:
         """Check each axis where both sizes are numbers; the rest shows at run time."""
+        check_sizes(ctx, self.shape)
         if x.rank != len(self.shape):
             raise ShapeError(
                 f"cannot broadcast {format_shape(x.shape)} to {format_shape(self.shape)}: "
@@ -87,7 +96,10 @@ class Broadcast(Op):
 
     def eval(self, ctx: EvalContext, x: Array) -> Array:
         """Return a view with stride 0."""
-        return np.broadcast_to(x, ctx.sizes(self.shape))
+        shape = ctx.sizes(self.shape)
+        if any(a not in (1, b) for a, b in zip(x.shape, shape, strict=True)):
+            raise ExecutionError(f"cannot broadcast {list(x.shape)} to {list(shape)}")
+        return np.broadcast_to(x, shape)
 
     def content(self, *operands: Content) -> Content | None:
         """Repeat what is known."""
@@ -123,7 +135,7 @@ class Permute(Op):
 
     def forward(self, operands: tuple[Value, ...]) -> Value | None:
         """Return the operand for the identity permutation."""
-        return operands[0] if self.axes == tuple(range(len(self.axes))) else None
+        return operands[0] if self.axes == tuple(range(operands[0].rank)) else None
 
 
 @dataclass(frozen=True)
@@ -238,7 +250,8 @@ class Concat(Op):
 
     def forward(self, operands: tuple[Value, ...]) -> Value | None:
         """Return a single operand."""
-        return operands[0] if len(operands) == 1 else None
+        single = len(operands) == 1 and 0 <= self.axis < operands[0].rank
+        return operands[0] if single else None
 
 
 @dataclass(frozen=True)
@@ -289,4 +302,4 @@ class Pad(Op):
 
     def forward(self, operands: tuple[Value, ...]) -> Value | None:
         """Return the operand when nothing is added."""
-        return operands[0] if all(p == (0, 0) for p in self.pads) else None
+        return operands[0] if self.pads == ((0, 0),) * operands[0].rank else None

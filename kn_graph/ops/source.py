@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from kn_graph.dim import Dim, Size
-from kn_graph.dtype import DType
+from kn_graph.dtype import DType, Kind
 from kn_graph.errors import DTypeError, ShapeError
 from kn_graph.op import Content, EvalContext, InferContext, Op
 from kn_graph.types import TensorType, ValueType
 
-__all__ = ["Constant", "Input", "ReadSizes", "Sizes"]
+__all__ = ["Constant", "Input", "ReadSizes", "Sizes", "constant_array", "scalar_array"]
 
 MERGE_BYTES = 64 * 1024
 """Constants up to this size are equal when their bytes are; larger ones by where they are."""
@@ -93,6 +93,41 @@ class Constant(Op):
         """Return the value of a scalar, or the size of more."""
         a = self.array
         return f"Constant({a.item()!r})" if a.ndim == 0 else f"Constant({a.nbytes} bytes)"
+
+
+def constant_array(x: Any) -> np.ndarray[Any, Any]:
+    """Return what a constant can hold: strings as objects, the byte order of this machine.
+
+    Raises:
+        DTypeError: there are objects that are no strings.
+    """
+    array = np.asarray(x)
+    if array.dtype.kind in "US":
+        return array.astype(object)
+    if array.dtype == object:
+        for element in array.flat:
+            if not isinstance(element, str):
+                raise DTypeError(f"a constant holds numbers or strings, got {element!r}")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def scalar_array(number: Any, dtype: DType) -> np.ndarray[Any, Any]:
+    """Return a number, or an array of them, in an element type; floats are rounded.
+
+    Raises:
+        DTypeError: the type has no such number.
+    """
+    given = constant_array(number)
+    kind = DType.from_numpy(given.dtype).kind
+    if kind is dtype.kind is Kind.STRING:
+        return given
+    if kind is dtype.kind or not {kind, dtype.kind} & {Kind.STRING} and kind is not Kind.COMPLEX:
+        with np.errstate(all="ignore"):
+            array = given.astype(dtype.numpy)
+        inexact = dtype.is_float or dtype.kind is Kind.COMPLEX
+        if inexact or array.tolist() == given.tolist():
+            return array
+    raise DTypeError(f"{number!r} is no {dtype}")
 
 
 @dataclass(frozen=True)

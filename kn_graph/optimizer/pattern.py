@@ -38,6 +38,7 @@ __all__ = [
     "match",
     "spread",
     "uniform_number",
+    "uniform_scalar",
 ]
 
 COMMUTATIVE = frozenset({"add", "mul", "min", "max", "logical_and", "logical_or", "eq", "ne"})
@@ -238,8 +239,8 @@ def match(edit: Editor, v: Value, pattern: Pattern) -> Match | None:
     return next(pattern.find(edit, edit.resolve(v), Match()), None)
 
 
-def uniform_number(edit: Editor, v: Value) -> float | None:
-    """Return the number that all elements of a constant are equal to, if they are.
+def uniform_scalar(edit: Editor, v: Value) -> np.generic | None:
+    """Return the element that all elements of a constant are equal to, in its own type.
 
     Looks through views and broadcasts. Constants of more than 64 KiB are not looked at.
     """
@@ -247,9 +248,15 @@ def uniform_number(edit: Editor, v: Value) -> float | None:
     while isinstance(v.node.op, (View, Broadcast)):
         (v,) = edit.operands(v.node)
     a = v.constant
-    if a is None or a.size == 0 or a.nbytes > 65536 or a.dtype == object or a.dtype.kind == "c":
+    if a is None or a.size == 0 or a.nbytes > 65536 or a.dtype == object:
         return None
-    first = a.reshape(-1)[0]
+    first: np.generic = a.reshape(-1)[0]
     if a.size > 1 and not (a == first).all():
         return None
-    return float(first)
+    return first
+
+
+def uniform_number(edit: Editor, v: Value) -> float | None:
+    """Return the number that all elements of a constant are equal to, as `uniform_scalar` does."""
+    found = uniform_scalar(edit, v)
+    return None if found is None or found.dtype.kind == "c" else float(found)

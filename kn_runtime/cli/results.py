@@ -132,7 +132,7 @@ def _score_rows(x: Array, count: int) -> Array | None:
 def _best(rows: Array, labels: Sequence[str]) -> dict[str, Any]:
     top = []
     for row in rows[:SHOWN]:
-        order = np.argsort(np.where(np.isnan(row), np.inf, -row), kind="stable")[:TOP].tolist()
+        order = np.argsort(-row, kind="stable")[:TOP].tolist()  # NaN comes last
         top.append([{"label": labels[i], "index": i, "score": float(row[i])} for i in order])
     likely = (rows >= 0).all() and np.allclose(rows.sum(axis=1), 1, atol=0.01)
     return {"rows": len(rows), "top": top, "probabilities": bool(likely)}

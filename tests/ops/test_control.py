@@ -240,7 +240,9 @@ def test_a_body_is_checked_against_its_operands() -> None:
     body.seal()
     with pytest.raises(ShapeError, match="has 1 inputs for 0 values"):
         graph.if_else(c, body, body)
-    with pytest.raises(ShapeError, match=r"input 'v' of the body is float32\[3\], got float32\[2, 3\]"):
+    with pytest.raises(
+        ShapeError, match=r"input 'v' of the body is float32\[3\], got float32\[2, 3\]"
+    ):
         graph.if_else(c, body, body, [x])
     with pytest.raises(DTypeError, match="input 'v' of the body"):
         graph.if_else(c, body, body, [graph.cast(x, DType.INT32)])
@@ -292,9 +294,7 @@ def test_the_number_of_rows_is_the_trip_count() -> None:
     )
     graph = load(text)
     assert graph.outputs["rows"].shape == (4, 3)
-    text = FOR.replace("int64 m", "float[t] a").replace(
-        "true = C", "m = Size(a) true = C"
-    )
+    text = FOR.replace("int64 m", "float[t] a").replace("true = C", "m = Size(a) true = C")
     assert str(load(text).outputs["rows"].type) == "float32[t, 3]"
 
 
@@ -373,9 +373,11 @@ def test_sizes_that_grow_together_are_equal_and_known_in_the_end() -> None:
     body = node.op.body
     assert body.inputs[2].shape == body.inputs[3].shape
     assert not body.constraints._items
-    known = load(GROW.replace("g (int64 m, ", "g (").replace(
-        "true = C", "m = Constant <value = int64 {5}> () true = C"
-    ))
+    known = load(
+        GROW.replace("g (int64 m, ", "g (").replace(
+            "true = C", "m = Constant <value = int64 {5}> () true = C"
+        )
+    )
     assert str(known.outputs["y"].type) == "float32[n+5, 2]"
 
 
@@ -407,7 +409,8 @@ def test_carried_sizes_may_depend_on_the_data() -> None:
 
 def test_a_rank_that_changes_is_not_supported_and_named() -> None:
     text = GROW.replace("v = Concat <axis = 0> (both, o)", "v = Neg(both)").replace(
-        "t = Concat <axis = 0> (s, o)", "axes = Constant <value = int64[1] {0}> () t = Unsqueeze(s, axes)"
+        "t = Concat <axis = 0> (s, o)",
+        "axes = Constant <value = int64[1] {0}> () t = Unsqueeze(s, axes)",
     )
     with pytest.raises(UnsupportedModelError, match="carried value 0 is .* a rank that changes"):
         load(text)

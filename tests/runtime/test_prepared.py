@@ -94,11 +94,11 @@ BASE = np.arange(24, dtype=F32).reshape(4, 6)
 )
 @pytest.mark.parametrize("device", DEVICES)
 def test_any_strides_order_and_library(x: Any, device: str) -> None:
-    model = kn_runtime.load(make([node("Neg", "x", "y")], [info("x", ["n", "m"])]), device)
-    y = model.eval({"x": x})["y"]
-    np.testing.assert_array_equal(y, -np.asarray(getattr(x, "array", x)))
-    assert y.dtype == F32
-    assert y.dtype.isnative
+    proto = make([node("Neg", "x", "y")], [info("x", ["n", "m"])], ["y", "x"])
+    outputs = kn_runtime.load(proto, device).eval({"x": x})
+    np.testing.assert_array_equal(outputs["y"], -outputs["x"])
+    np.testing.assert_array_equal(outputs["x"], np.asarray(getattr(x, "array", x)))
+    assert all(a.dtype == F32 and a.dtype.isnative for a in outputs.values())
 
 
 def test_numbers_and_lists_are_arrays_of_their_own_type() -> None:
@@ -198,15 +198,19 @@ def test_compound_sizes_are_checked() -> None:
     assert "past = 3 by axis 0 of input 'cache'" in str(error)
 
 
-def test_compound_sizes_are_solved_for_a_symbol_that_nothing_else_shows() -> None:
-    inputs = [info("x", ["2*n + 1"]), info("y", ["n + m"])]
-    nodes = [node("Shape", "y", "s"), node("Identity", "x", "z")]
-    model = kn_runtime.load(make(nodes, inputs, ["s", "z"]))
-    outputs = model.eval([np.ones(7, F32), np.ones(9, F32)])
-    assert outputs["s"].tolist() == [9]
-    assert "no 'n' gives axis 0 the size 8" in str(
-        failure(SymbolError, model, [np.ones(8, F32), np.ones(9, F32)])
-    )
+@pytest.mark.parametrize("order", [1, -1])
+def test_compound_sizes_are_solved_for_a_symbol_that_nothing_else_shows(order: int) -> None:
+    inputs = [info("x", ["2*n + 1"]), info("y", ["n + m"])][::order]
+    nodes = [
+        node("Shape", "x", "nx"),
+        node("Shape", "y", "ny"),
+        node("Div", "nx two", "n"),
+        node("Sub", "ny n", "m"),
+    ]
+    model = kn_runtime.load(make(nodes, inputs, ["m"], {"two": np.array([2])}))
+    assert model.eval({"x": np.ones(7, F32), "y": np.ones(9, F32)})["m"].tolist() == [6]
+    bad = {"x": np.ones(8, F32), "y": np.ones(9, F32)}
+    assert "no 'n' gives axis 0 the size 8" in str(failure(SymbolError, model, bad))
 
 
 def test_a_size_that_no_input_shows_must_be_given() -> None:
@@ -296,6 +300,16 @@ def test_sequences_are_lists() -> None:
     assert "as a list" in str(failure(InputDTypeError, model, {"x": np.ones((2, 3), F32)}))
     text = str(failure(InputDTypeError, model, {"x": [np.ones(1)]}))
     assert text.startswith("input 'x[0]': expected float32[x_0], got float64[1]")
+
+
+def test_maps_are_dicts() -> None:
+    mapping = helper.make_map_type_proto(TensorProto.INT64, TENSOR)
+    model = kn_runtime.load(make([], [helper.make_value_info("x", mapping)], ["x"]))
+    given = {3: np.ones(2, F32)}
+    x = model.eval({"x": given})["x"]
+    x[3][:] = 5
+    assert given[3].tolist() == [1, 1]
+    assert "as a dict" in str(failure(InputDTypeError, model, {"x": [1]}))
 
 
 def test_an_empty_optional_is_none() -> None:

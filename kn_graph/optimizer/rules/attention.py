@@ -128,7 +128,7 @@ def _scores(edit: Editor, weights: Value, inner: list[Node]) -> Value | None:
 def _above_softmax(edit: Editor, scores: Value, v: Value, inner: list[Node]) -> Found | None:
     bias = mask = None
     masked, scale = 0.0, 1.0
-    current = scores
+    current = _renamed(edit, scores, inner)
     while not isinstance(current.node.op, MatMul):
         node, op = current.node, current.node.op
         if isinstance(op, Select) and mask is None and bias is None:
@@ -146,6 +146,7 @@ def _above_softmax(edit: Editor, scores: Value, v: Value, inner: list[Node]) -> 
         else:
             return None
         inner.append(node)
+        current = _renamed(edit, current, inner)
     if bias is not None and mask is not None:
         return None
     inner.append(current.node)
@@ -158,9 +159,20 @@ def _above_softmax(edit: Editor, scores: Value, v: Value, inner: list[Node]) -> 
     return Found(q, k, v, scale * of_q * of_k, bias, mask, masked)
 
 
+def _renamed(edit: Editor, v: Value, inner: list[Node]) -> Value:
+    """Look through views that write one size differently, and change nothing else."""
+    while isinstance(v.node.op, View):
+        (x,) = edit.operands(v.node)
+        if x.rank != v.rank or sum(a != b for a, b in zip(x.shape, v.shape, strict=True)) > 1:
+            break
+        inner.append(v.node)
+        v = x
+    return v
+
+
 def _is_product(edit: Editor, v: Value) -> bool:
     """Return whether a value is a MatMul, maybe scaled."""
-    v, _ = _without_scales(edit, v)
+    v, _ = _without_scales(edit, _renamed(edit, v, []))
     return isinstance(v.node.op, MatMul)
 
 

@@ -1,9 +1,198 @@
-"""Rules of the fold family."""
+"""What follows from constants alone is computed before running.
 
-from typing import Any
+An operation on constants becomes its result, computed by the reference, if that takes at most as
+many bytes as the constants, or 4 MiB. That is checked before anything is allocated. Views,
+permutations, slices and flips of a constant stay views of its memory; a broadcast is never made.
+"""
 
-from kn_graph.optimizer.rule import Rule
+from __future__ import annotations
 
-__all__ = ["RULES"]
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, ClassVar, NoReturn
 
-RULES: tuple[Rule[Any], ...] = ()
+import numpy as np
+
+import kn_graph.ops
+from kn_graph.dim import Size, UnboundSymbolError, evaluate
+from kn_graph.errors import ExecutionError, KnError
+from kn_graph.op import EvalContext, Op
+from kn_graph.ops.control import ControlOp
+from kn_graph.ops.host import HostCall
+from kn_graph.ops.layout import Broadcast, Flip, Permute, Slice, View
+from kn_graph.ops.source import Constant, Sizes
+from kn_graph.optimizer.constants import known_array, known_bytes, known_shape
+from kn_graph.optimizer.editor import Editor
+from kn_graph.optimizer.rule import Refused, Rule
+from kn_graph.optimizer.settings import OptimizerSettings
+from kn_graph.types import TensorType
+from kn_graph.value import Node, Value
+
+__all__ = ["RULES", "FoldConstants", "FoldLayout"]
+
+Array = np.ndarray[Any, Any]
+
+FREE_BYTES = 4 << 20
+"""Results up to this size may be larger than what they are computed from."""
+
+SMALL_BYTES = 64 << 10
+"""Up to this size a constant may exist in several layouts."""
+
+LAYOUT = (View, Permute, Slice, Flip)
+NEVER = (*LAYOUT, Broadcast, Constant, Sizes, HostCall, ControlOp)
+
+
+def _foldable() -> tuple[type[Op], ...]:
+    for module in iter_modules(kn_graph.ops.__path__):
+        import_module(f"{kn_graph.ops.__name__}.{module.name}")
+    found, stack = [], [Op]
+    while stack:
+        kinds = stack.pop().__subclasses__()
+        stack += kinds
+        found += [k for k in kinds if k.__module__.startswith(kn_graph.ops.__name__)]
+    return tuple(k for k in found if k.pure and not issubclass(k, NEVER))
+
+
+class _NoSizes(EvalContext):
+    """What an operation may ask that is computed before running: numbers only."""
+
+    def size(self, size: Size) -> int:
+        """Return a number."""
+        return size if isinstance(size, int) else evaluate(size, {})
+
+    def sizes(self, shape: Sequence[Size]) -> tuple[int, ...]:
+        """Return numbers."""
+        return tuple(map(self.size, shape))
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise ExecutionError("it depends on the run")
+
+    bind = run = random_bits = _refuse
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The results of a node."""
+
+    arrays: tuple[Array, ...]
+
+
+class FoldConstants(Rule[Computed]):
+    """See the module."""
+
+    name = "fold_constants"
+    roots: ClassVar[tuple[type[Op], ...]] = _foldable()
+    setting = "fold"
+
+    def match(
+        self, edit: Editor, node: Node, settings: OptimizerSettings
+    ) -> Computed | Refused | None:
+        """Compute a node whose operands are constants or broadcast ones."""
+        operands = edit.operands(node)
+        if not all(isinstance(v.node.op, (Constant, Broadcast)) for v in operands):
+            return None
+        sources = [_source(edit, v) for v in operands]
+        arrays = [known_array(edit, v) for v in operands]
+        if any(a is None for a in (*arrays, *sources)):
+            return None
+        sizes = [known_bytes(v.type) for v in node.results]
+        if any(n is None for n in sizes):
+            return None
+        budget = max(FREE_BYTES, sum(a.nbytes for a in sources if a is not None))
+        if sum(n for n in sizes if n is not None) > budget:
+            return Refused("the result is larger than the constants and than 4 MiB")
+        if sum(a.nbytes for a in arrays if a is not None) > budget:
+            return Refused("a broadcast constant is too large to compute with")
+        return _computed(node, [a for a in arrays if a is not None])
+
+    def rewrite(self, edit: Editor, found: Computed) -> tuple[Value, ...]:
+        """Add the results as constants."""
+        return tuple(_constant(edit, a) for a in found.arrays)
+
+
+def _source(edit: Editor, v: Value) -> Array | None:
+    return edit.operands(v.node)[0].constant if isinstance(v.node.op, Broadcast) else v.constant
+
+
+def _computed(node: Node, arrays: Sequence[Array]) -> Computed | Refused:
+    try:
+        out = node.op.eval(_NoSizes(), *arrays)
+    except (KnError, UnboundSymbolError) as error:
+        return Refused(f"computing fails: {error}")
+    results = [np.asarray(a) for a in (out if isinstance(out, tuple) else (out,))]
+    for v, a in zip(node.results, results, strict=True):
+        assert isinstance(v.type, TensorType)
+        if a.dtype != v.dtype.numpy or a.shape != v.shape:
+            return Refused(f"{node.op.title} gave {a.dtype}{list(a.shape)}, expected {v.type}")
+    return Computed(tuple(results))
+
+
+def _constant(edit: Editor, a: Array) -> Value:
+    """Add a constant; a large one with equal elements as one element, broadcast."""
+    if a.nbytes > SMALL_BYTES and a.dtype != object:
+        one = a[(slice(0, 1),) * a.ndim]
+        if (a == one).all():
+            return edit.graph.push(Broadcast(a.shape), edit.graph.constant(one.copy()))
+    return edit.graph.constant(np.ascontiguousarray(a).reshape(a.shape))
+
+
+@dataclass(frozen=True)
+class Relaid:
+    """A constant under another layout.
+
+    Attributes:
+        array: the elements.
+        origin: where they lie in the file, if they still lie there in order.
+    """
+
+    array: Array
+    origin: tuple[str, int, int] | None
+
+
+class FoldLayout(Rule[Relaid]):
+    """See the module. A large constant is only relaid where no second copy of it would stay."""
+
+    name = "fold_layout"
+    roots: ClassVar[tuple[type[Op], ...]] = LAYOUT
+    setting = "fold"
+
+    def match(
+        self, edit: Editor, node: Node, settings: OptimizerSettings
+    ) -> Relaid | Refused | None:
+        """Find a layout operation on a constant."""
+        (v,) = edit.operands(node)
+        op = v.node.op
+        if not isinstance(op, Constant):
+            return None
+        if known_shape(node.results[0].shape) is None:
+            return None
+        if op.array.nbytes > SMALL_BYTES and not _moves_whole(edit, v):
+            return Refused("the constant is used in other layouts, too")
+        found = _computed(node, [op.array])
+        if isinstance(found, Refused):
+            return found
+        (array,) = found.arrays
+        if array.nbytes <= SMALL_BYTES:
+            array = np.ascontiguousarray(array).reshape(array.shape)
+        return Relaid(array, op.origin if isinstance(node.op, View) else None)
+
+    def rewrite(self, edit: Editor, found: Relaid) -> Value:
+        """Add the constant."""
+        return edit.graph.constant(found.array, origin=found.origin)
+
+
+def _moves_whole(edit: Editor, v: Value) -> bool:
+    """Whether all readers of a constant are layout operations that do not repeat it."""
+    users = edit.users(v)
+    if edit.is_output(v) or not all(isinstance(u.op, LAYOUT) for u in users):
+        return False
+    sizes = [known_bytes(u.results[0].type) for u in users]
+    have = known_bytes(v.type)
+    return have is not None and all(n is not None for n in sizes) and (
+        sum(n for n in sizes if n is not None) <= have
+    )
+
+
+RULES = (FoldLayout(), FoldConstants())
