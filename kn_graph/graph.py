@@ -24,15 +24,8 @@ from kn_graph.dim import Dim, Size, Symbol, SymbolKind, symbol
 from kn_graph.dim_facts import Constraints, SizeError
 from kn_graph.dtype import DType
 from kn_graph.errors import GraphError, KnError, ShapeError
-from kn_graph.op import Content, Op
-from kn_graph.ops.source import (
-    Constant,
-    Input,
-    ReadSizes,
-    Sizes,
-    constant_array,
-    scalar_array,
-)
+from kn_graph.op import Content, Op, op_symbols
+from kn_graph.ops.source import Constant, Input, ReadSizes, Sizes, constant_array, scalar_array
 from kn_graph.sizes import as_size
 from kn_graph.types import TensorType, ValueType
 from kn_graph.value import CONTENT_DTYPES, CONTENT_ELEMS, Node, Value
@@ -178,7 +171,7 @@ class Graph(
         self._check_open()
         if name in self.outputs:
             raise GraphError(f"two outputs are called {name!r}")
-        self._check_owned((value,))
+        self.check_owned((value,))
         self.outputs[name] = value
 
     def push(self, op: Op, *operands: Value) -> Value:
@@ -197,7 +190,7 @@ class Graph(
             GraphError: an operand belongs to another graph, or this one is sealed.
         """
         self._check_open()
-        self._check_owned(operands)
+        self.check_owned(operands)
         same = op.forward(operands)
         if same is not None:
             self._note(same.node)
@@ -207,7 +200,7 @@ class Graph(
         if node is None:
             types = self._infer(op, operands)
             content = self._content(op, operands, types)
-            if content is not None and not isinstance(op, Sizes):
+            if content is not None and not (isinstance(op, Sizes) and op_symbols(op)):
                 folded = self._folded(content, types[0])
                 if folded is not None:
                     return (folded,)
@@ -288,7 +281,8 @@ class Graph(
         if self._sealed:
             raise GraphError(f"graph {self.name!r} is sealed: it can no longer be changed")
 
-    def _check_owned(self, values: Iterable[Value]) -> None:
+    def check_owned(self, values: Iterable[Value]) -> None:
+        """Raise GraphError where a value belongs to another graph."""
         for v in values:
             if v.node.graph is not self:
                 raise GraphError(
@@ -449,13 +443,13 @@ class Graph(
 
     def extract(self, inputs: Sequence[str | Value], outputs: Sequence[str | Value]) -> Graph:
         """Return the part of the graph between some values and others, as a graph of its own."""
-        from kn_graph.transform import extract
+        from kn_graph.splice import extract
 
         return extract(self, inputs, outputs)
 
     def inline(self, other: Graph, inputs: Mapping[str, Value]) -> dict[str, Value]:
         """Copy another graph into this one, values in place of its inputs; return its outputs."""
-        from kn_graph.transform import inline
+        from kn_graph.splice import inline
 
         return inline(self, other, inputs)
 

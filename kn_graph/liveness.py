@@ -11,7 +11,7 @@ from kn_graph.ops.source import ReadSizes
 from kn_graph.types import tensor_types_of
 from kn_graph.value import Node, Value
 
-__all__ = ["bodies_of", "last_uses", "live_nodes", "size_sources"]
+__all__ = ["bodies_of", "last_uses", "live_nodes", "mentioned_symbols", "size_sources"]
 
 
 def bodies_of(node: Node) -> list[Graph]:
@@ -52,14 +52,14 @@ def live_nodes(graph: Graph, values: Iterable[Value]) -> list[Node]:
         if sources:
             stack.extend(
                 source
-                for s in _mentioned(node)
+                for s in mentioned_symbols(node)
                 if (source := sources.get(s)) is not None and source is not node
             )
     return [n for n in graph.nodes if n.index in live]
 
 
-def _mentioned(node: Node) -> set[Symbol]:
-    """Symbols in a node's attributes, result types and bodies."""
+def mentioned_symbols(node: Node) -> set[Symbol]:
+    """Return the symbols in a node's attributes, result types and bodies."""
     found = set(op_symbols(node.op))
     for v in node.results:
         for t in tensor_types_of(v.type):
@@ -67,7 +67,7 @@ def _mentioned(node: Node) -> set[Symbol]:
                 found |= symbols_of(s)
     for body in bodies_of(node):
         for inner in body.nodes:
-            found |= _mentioned(inner)
+            found |= mentioned_symbols(inner)
     return found
 
 

@@ -54,7 +54,8 @@ def cpu_eval_graph(
         graph: any graph.
         inputs: by name, or a list in order; element types must match exactly.
         dims: numbers of symbolic sizes that no input shows.
-        keep: also return intermediate values: "all", or names of ONNX tensors (or `%number`).
+        keep: also return intermediate values: "all" that the outputs need, or names of ONNX
+            tensors (or `%number`).
         seed: of random operations.
 
     Returns:
@@ -87,7 +88,7 @@ def _wanted(graph: Graph, keep: Literal["all"] | Iterable[str] | None) -> dict[V
     if keep is None:
         return {}
     if keep == "all":
-        values = (v for n in graph.nodes for v in n.results)
+        values = (v for n in live_nodes(graph, graph.outputs.values()) for v in n.results)
         return {v: list(v.names) or [v.name] for v in values}
     wanted: dict[Value, list[str]] = {}
     for name in [keep] if isinstance(keep, str) else keep:

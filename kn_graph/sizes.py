@@ -11,7 +11,7 @@ from kn_graph.dim_facts import provably_ge
 from kn_graph.errors import ShapeError
 from kn_graph.types import Shape, format_shape
 
-__all__ = ["as_size", "as_sizes", "Decide", "broadcast_shapes", "broadcast_size"]
+__all__ = ["Decide", "as_size", "as_sizes", "broadcast_shapes", "broadcast_size"]
 
 Decide = Callable[[Size, Size], "bool | None"]
 """Says whether two sizes are equal, as far as that can be decided."""

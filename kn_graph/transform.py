@@ -1,4 +1,4 @@
-"""Copies of graphs: with sizes replaced, cut out, or put into another graph."""
+"""Copies of graphs, with sizes replaced or as they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from kn_graph.condition import Guard
 from kn_graph.dim import Dim, Size, Symbol, SymbolKind, substitute
 from kn_graph.dim_facts import Constraint, ConstraintKind
-from kn_graph.errors import GraphError
+from kn_graph.errors import ShapeError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.liveness import live_nodes
 from kn_graph.op import Op, field_names, map_op_sizes
@@ -23,8 +23,6 @@ __all__ = [
     "clone_node",
     "copy_facts",
     "copy_graph",
-    "extract",
-    "inline",
     "map_bodies",
     "specialize",
 ]
@@ -203,7 +201,10 @@ def specialize(graph: Graph, dims: Mapping[str, int]) -> Graph:
     known = symbols_by_name(graph, dims)
     graph = _legal_variant(graph, known)
     here = {n: k for n, k in dims.items() if n in graph.symbols}
-    copy = copy_graph(graph, symbols_by_name(graph, here))
+    try:
+        copy = copy_graph(graph, symbols_by_name(graph, here))
+    except ShapeError as error:
+        raise SymbolError(f"graph {graph.name!r} does not allow {dict(dims)}: {error}") from None
     source = graph.variant_source
     if source is not None:
 
@@ -224,78 +225,3 @@ def _legal_variant(graph: Graph, known: Mapping[Symbol, int]) -> Graph:
         return graph
     rest = {s: max(s.lo, 64) for d in graph.symbols.values() if (s := d.as_symbol) is not None}
     return graph.variant({**rest, **known})
-
-
-def extract(graph: Graph, inputs: Sequence[str | Value], outputs: Sequence[str | Value]) -> Graph:
-    """Return the part of a graph between some values and others.
-
-    Args:
-        graph: the whole.
-        inputs: values that become inputs of the part; original inputs that the part needs and that
-            are not listed stay inputs.
-        outputs: values that become its outputs, named as they are.
-
-    Raises:
-        GraphError: a name is unknown, or an operand of the part depends on nothing given.
-    """
-    cut = [graph.find(v) if isinstance(v, str) else v for v in inputs]
-    ends = [graph.find(v) if isinstance(v, str) else v for v in outputs]
-    target = Graph(f"{graph.name}[part]")
-    target.symbols = dict(graph.symbols)
-    copier = GraphCopier(target)
-    for v in cut:
-        copier.values[v] = target.input_of_type(v.name, v.type)
-    for node in _between(graph, set(cut), ends):
-        copier.copy(node)
-        if isinstance(node.op, Input):
-            target.inputs.append(copier.values[node.results[0]])
-    for name, v in zip(outputs, ends, strict=True):
-        target.output(name if isinstance(name, str) else v.name, copier.values[v])
-    return target
-
-
-def _between(graph: Graph, cut: set[Value], ends: Sequence[Value]) -> list[Node]:
-    needed: set[int] = set()
-    stack = [v for v in ends if v not in cut]
-    while stack:
-        node = stack.pop().node
-        if node.index not in needed:
-            needed.add(node.index)
-            stack.extend(v for v in node.operands if v not in cut)
-    return [n for n in graph.nodes if n.index in needed]
-
-
-def inline(target: Graph, other: Graph, inputs: Mapping[str, Value]) -> dict[str, Value]:
-    """Copy a graph into another one.
-
-    Args:
-        target: receives the nodes.
-        other: the graph to copy; it stays as it is.
-        inputs: a value of `target` for each input of `other`; sizes are matched.
-
-    Returns:
-        The outputs of `other` as values of `target`, by name.
-
-    Raises:
-        GraphError: an input is missing.
-        ShapeError: sizes do not fit.
-    """
-    copier = GraphCopier(target)
-    for v in other.inputs:
-        if v.name not in inputs:
-            raise GraphError(f"inline of {other.name!r}: input {v.name!r} is not given")
-        given = inputs[v.name]
-        copier.values[v] = given
-        for declared, actual in zip(v.shape, given.shape, strict=True):
-            symbol = None if isinstance(declared, int) else declared.as_symbol
-            if symbol is not None:
-                copier.symbols.setdefault(symbol, actual)
-    for v in other.inputs:
-        for axis, (declared, actual) in enumerate(zip(v.shape, inputs[v.name].shape, strict=True)):
-            target.require_eq(
-                copier.size(declared), actual, f"inline input {v.name!r} at axis {axis}"
-            )
-    for node in live_nodes(other, other.outputs.values()):
-        if not isinstance(node.op, Input):
-            copier.copy(node)
-    return {name: copier.values[v] for name, v in other.outputs.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -133,9 +134,12 @@ def symbols_by_name(graph: Graph, dims: Mapping[str, int] | None) -> dict[Symbol
                 f"{', '.join(map(repr, graph.symbols)) or 'none'}",
                 name=name,
             )
-        if number < 0:
-            raise SymbolError(f"size {name!r} cannot be {number}", name=name)
-        found[symbol] = number
+        try:
+            found[symbol] = index(number)
+        except TypeError:
+            found[symbol] = -1
+        if found[symbol] < 0:
+            raise SymbolError(f"size {name!r} cannot be {number!r}", name=name)
     return found
 
 
@@ -160,12 +164,27 @@ def variant_for(
         if _holds(env, graph.guards):
             return graph  # a body may still refuse these sizes, if it runs
         raise SymbolError(f"this graph does not hold for these sizes: {_broken(graph, env)}")
+    known = _known_variant(graph, Assumptions(sizes=low, fed=fed), numbers)
+    if known is not None:
+        return known
     variant = _build(graph, Assumptions(sizes=low, likely=numbers, fed=fed))
     if not _holds(_env(variant, numbers), variant.guards):
         # the file contradicts itself under these numbers
         sizes = ", ".join(f"{n}={k}" for n, k in numbers.items())
         raise SymbolError(f"the model does not allow these sizes: {sizes}")
     return variant
+
+
+def _known_variant(graph: Graph, wanted: Assumptions, numbers: Mapping[str, int]) -> Graph | None:
+    """Return a variant that was built for other numbers, but holds for these as well."""
+    with _lock:
+        built = list(_built.get(graph, {}).items())
+    for assumed, variant in built:
+        if (assumed.sizes, assumed.fed) == (wanted.sizes, wanted.fed):
+            guards = [*variant.guards, *variant.body_guards]
+            if _holds(_env(variant, numbers), guards):
+                return variant
+    return None
 
 
 def check_guards(graph: Graph, env: Mapping[Symbol, int]) -> None:

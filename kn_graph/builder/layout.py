@@ -10,7 +10,7 @@ from kn_graph.dim import Dim, Size, exact_div, floordiv, size_max, size_min, siz
 from kn_graph.dim_facts import provably_ge
 from kn_graph.errors import ShapeError
 from kn_graph.ops.layout import Broadcast, Concat, Flip, Pad, PadMode, Permute, Slice, View
-from kn_graph.sizes import broadcast_shapes
+from kn_graph.sizes import as_size, as_sizes, broadcast_shapes
 from kn_graph.types import format_shape
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class LayoutBuilder(Builder):
 
     def view(self, x: Value, shape: Sequence[Size]) -> Value:
         """Give a tensor another shape with as many elements, in row-major order."""
-        return self.push(View(tuple(shape)), x)
+        return self.push(View(as_sizes(shape)), x)
 
     def reshape(self, x: Value, shape: Sequence[Size]) -> Value:
         """Like `view`, and one size may be -1: it is computed from the others.
@@ -32,9 +32,11 @@ class LayoutBuilder(Builder):
         Raises:
             ShapeError: the numbers of elements differ.
         """
-        shape = tuple(shape)
+        shape = as_sizes(shape)
         if -1 not in shape:
             return self.view(x, shape)
+        if shape.count(-1) > 1:
+            raise ShapeError(f"only one size can be inferred, got {format_shape(shape)}")
         at = shape.index(-1)
         others = size_prod(shape[:at] + shape[at + 1 :])
         total = size_prod(x.shape)
@@ -66,7 +68,7 @@ class LayoutBuilder(Builder):
 
     def broadcast(self, x: Value, shape: Sequence[Size]) -> Value:
         """Repeat a tensor to a shape: axes align at the right, sizes of 1 repeat (NumPy's rule)."""
-        shape = tuple(shape)
+        shape = as_sizes(shape)
         if x.rank > len(shape):
             raise ShapeError(f"cannot broadcast {format_shape(x.shape)} to {format_shape(shape)}")
         if x.rank < len(shape):
@@ -107,7 +109,8 @@ class LayoutBuilder(Builder):
 
     def slice(self, x: Value, axis: int, start: Size, length: Size, step: int = 1) -> Value:
         """Take `length` elements of an axis from `start` on, every `step`-th (step >= 1)."""
-        return self.push(Slice(normalize_axis(axis, x.rank), start, length, step), x)
+        op = Slice(normalize_axis(axis, x.rank), as_size(start), as_size(length), step)
+        return self.push(op, x)
 
     def slice_bounds(
         self, x: Value, axis: int, start: Size | None, stop: Size | None, step: int = 1
@@ -166,6 +169,8 @@ class LayoutBuilder(Builder):
             mode: constant, edge, reflect or wrap.
             value: rank 0, for mode constant; 0 by default.
         """
+        if len(pads) != x.rank:
+            raise ShapeError(f"{len(pads)} pads for {x.rank} axes")
         for axis, (before, after) in enumerate(pads):
             cut_before, cut_after = size_max(0, -before), size_max(0, -after)
             if cut_before != 0 or cut_after != 0:
@@ -185,6 +190,7 @@ class LayoutBuilder(Builder):
         return self._repeat(x, normalize_axis(axis, x.rank), count, interleave=True)
 
     def _repeat(self, x: Value, axis: int, count: Size, *, interleave: bool) -> Value:
+        count = as_size(count)
         if count == 1:
             return x
         shape = list(x.shape)
@@ -201,19 +207,23 @@ class LayoutBuilder(Builder):
         """Index as NumPy does, with integers, slices, None and an ellipsis."""
         items = list(index) if isinstance(index, tuple) else [index]
         used = sum(i is not None and i is not Ellipsis for i in items)
-        if Ellipsis not in items:
-            items.append(Ellipsis)
-        at = items.index(Ellipsis)
-        items[at : at + 1] = [slice(None)] * (x.rank - used)
+        dots = [at for at, i in enumerate(items) if i is Ellipsis] or [len(items)]
+        if used > x.rank or len(dots) > 1:
+            raise ShapeError(f"index {index!r} of a tensor of rank {x.rank}")
+        items[dots[0] : dots[0] + 1] = [slice(None)] * (x.rank - used)
         axis = 0
         for item in items:
             if item is None:
                 x = self.unsqueeze(x, [axis])
             elif isinstance(item, slice):
-                step = 1 if item.step is None else int(item.step)
-                x = self.slice_bounds(x, axis, item.start, item.stop, step)
+                start, stop, step = (
+                    None if b is None else as_size(b) for b in (item.start, item.stop, item.step)
+                )
+                if isinstance(step, Dim):
+                    raise ShapeError(f"a slice step is a number, got {step}")
+                x = self.slice_bounds(x, axis, start, stop, 1 if step is None else step)
             else:
-                n = x.shape[axis]
+                n, item = x.shape[axis], as_size(item)
                 start = item + n if isinstance(item, int) and item < 0 else item
                 x = self.squeeze(self.slice(x, axis, start, 1), [axis])
                 continue

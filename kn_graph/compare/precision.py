@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
-import numpy as np
 
 from kn_graph.cast import cast_array
 from kn_graph.dtype import DType
@@ -23,7 +22,14 @@ from kn_graph.transform import GraphCopier
 from kn_graph.types import TensorType, ValueType
 from kn_graph.value import Node, Value
 
-__all__ = ["accumulator_roundoff", "recast_values", "smallest", "to_float64", "unit_roundoff"]
+__all__ = [
+    "WIDENED",
+    "accumulator_roundoff",
+    "recast_values",
+    "smallest",
+    "to_float64",
+    "unit_roundoff",
+]
 
 WIDENED = dict.fromkeys((DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32), DType.FLOAT64)
 """Types that arithmetic is done in. The narrower ones are formats of quantized numbers: rounding to

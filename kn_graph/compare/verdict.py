@@ -19,6 +19,7 @@ __all__ = [
     "Worst",
     "compare_arrays",
     "compare_outputs",
+    "element_text",
     "leaves",
 ]
 
@@ -53,7 +54,7 @@ class Worst:
     def __str__(self) -> str:
         """Return `[1, 2]: got x, expected y, off by e, allowed t`."""
         place = f"[{', '.join(map(str, self.index))}]"
-        text = f"{place}: got {_number(self.actual)}, expected {_number(self.expected)}"
+        text = f"{place}: got {element_text(self.actual)}, expected {element_text(self.expected)}"
         if np.isnan(self.error):
             return text
         return f"{text}, off by {self.error:.3g}, allowed {self.tolerance:.3g}"
@@ -374,7 +375,8 @@ def _type_text(x: Array) -> str:
     return f"{DType.from_numpy(x.dtype)}{list(x.shape)}"
 
 
-def _number(x: Any) -> str:
+def element_text(x: Any) -> str:
+    """Return one element of an array as text, with the digits that tell it from its neighbours."""
     if isinstance(x, str) or x is None:
         return repr(x)
     dtype = np.asarray(x).dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,29 +77,22 @@ class Context:
         return random_bits(self.seed, stream, count)
 
 
-def walk(graph: Graph, inputs: Sequence[Any], context: Context) -> Iterator[Step]:
+def walk(
+    graph: Graph, inputs: Sequence[Any], context: Context, kept: Iterable[Value] = ()
+) -> Iterator[Step]:
     """Run the nodes that the outputs need, in order, and yield each one with what it read and made.
 
     Values are dropped after their last use.
+
+    Args:
+        graph: what to run.
+        inputs: in order.
+        context: what the operations ask.
+        kept: values that are needed beside the outputs.
     """
-    for step, _ in _walk(graph, inputs, context):
-        yield step
-
-
-def run_changed(graph: Graph, inputs: Sequence[Any], context: Context) -> list[Any]:
-    """Run a graph and return its outputs in order."""
-    values: dict[Value, Any] = {}
-    for _, values in _walk(graph, inputs, context):
-        pass
-    return [values[v] for v in graph.outputs.values()]
-
-
-def _walk(
-    graph: Graph, inputs: Sequence[Any], context: Context
-) -> Iterator[tuple[Step, dict[Value, Any]]]:
-    outputs = list(graph.outputs.values())
-    nodes = live_nodes(graph, outputs)
-    frees = last_uses(nodes, outputs)
+    ends = [*graph.outputs.values(), *kept]
+    nodes = live_nodes(graph, ends)
+    frees = last_uses(nodes, ends)
     values: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
     for node in nodes:
         operands = tuple(values[v] for v in node.operands)
@@ -109,10 +102,21 @@ def _walk(
                 x = np.asarray(x) if isinstance(v.type, TensorType) else x
                 values[v] = x if context.change is None else context.change(node, x)
                 _bind(v, values[v], context)
-        results = tuple(values[v] for v in node.results)
-        yield Step(node, operands, results, context.env), values
+        yield Step(node, operands, tuple(values[v] for v in node.results), context.env)
         for v in frees.get(node, ()):
             del values[v]
+
+
+def run_changed(
+    graph: Graph, inputs: Sequence[Any], context: Context, kept: Sequence[Value] = ()
+) -> list[Any]:
+    """Run a graph and return its outputs in order, then the values asked for."""
+    ends = [*graph.outputs.values(), *kept]
+    wanted: set[Value] = set(ends)
+    found: dict[Value, Any] = {}
+    for step in walk(graph, inputs, context, kept):
+        found |= {v: x for v, x in zip(step.node.results, step.results, strict=True) if v in wanted}
+    return [found[v] for v in ends]
 
 
 def _bind(v: Value, x: Any, context: Context) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kn_graph.errors import KnError
+from kn_graph.errors import GraphError, UnsupportedModelError
 from kn_graph.graph import Graph
 from kn_graph.onnx.file import ModelFile
 from kn_graph.onnx.loader import Loader, LoadOptions
@@ -23,9 +23,9 @@ def load_under_assumptions(file: ModelFile, options: LoadOptions) -> Graph:
     """Load a model, trying other decisions where those first taken lead nowhere.
 
     Raises:
-        KnError: of the first attempt, where all fail.
+        GraphError, UnsupportedModelError: of the first attempt, where all fail.
     """
-    first: KnError | None = None
+    first: GraphError | UnsupportedModelError | None = None
     pending = [dict(options.assumed.decisions)]
     for _ in range(MAX_ATTEMPTS):
         if not pending:
@@ -35,7 +35,7 @@ def load_under_assumptions(file: ModelFile, options: LoadOptions) -> Graph:
         loader = Loader(file, replace(options, assumed=assumed))
         try:
             return loader.load()
-        except KnError as error:
+        except (GraphError, UnsupportedModelError) as error:
             first = first or error
         guards = [*loader.graph.guards, *loader.graph.body_guards]
         taken = [(str(g.condition), g.decided) for g in guards]

@@ -80,7 +80,6 @@ def sequence_insert(ctx: NodeContext) -> Value:
         n = len(elements)
         at = _position(position, n)
         if at is not None and -n <= at <= n:
-            at = at + n if at < 0 else at
             return _with_elements(ctx, sequence, (*elements[:at], x, *elements[at:]))
     return _call(ctx, "sequence_insert", sequence, x, position)
 

@@ -30,7 +30,8 @@ def check_axis(axis: int, rank: int, what: str) -> None:
 def check_sizes(ctx: InferContext, shape: Shape) -> None:
     """Raise ShapeError where a size of a result is negative."""
     for axis, size in enumerate(shape):
-        ctx.require_ge(size, 0, f"size {axis} of {format_shape(shape)} is not negative")
+        if not isinstance(size, int) or size < 0:
+            ctx.require_ge(size, 0, f"size {axis} of {format_shape(shape)} is not negative")
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,8 @@ def scalar_array(number: Any, dtype: DType) -> np.ndarray[Any, Any]:
     kind = DType.from_numpy(given.dtype).kind
     if kind is dtype.kind is Kind.STRING:
         return given
-    if kind is dtype.kind or not {kind, dtype.kind} & {Kind.STRING} and kind is not Kind.COMPLEX:
+    real = kind not in (Kind.STRING, Kind.COMPLEX) and dtype.kind is not Kind.STRING
+    if real or kind is dtype.kind:
         with np.errstate(all="ignore"):
             array = given.astype(dtype.numpy)
         inexact = dtype.is_float or dtype.kind is Kind.COMPLEX
@@ -151,8 +152,10 @@ class Sizes(Op):
         return TensorType(self.dtype, self.shape)
 
     def eval(self, ctx: EvalContext) -> np.ndarray[Any, Any]:
-        """Return the numbers of the sizes."""
-        return np.array(ctx.sizes(self.values), self.dtype.numpy).reshape(self.shape)
+        """Return the numbers of the sizes; they wrap as the arithmetic of the tensor would."""
+        half = 1 << (self.dtype.bits - 1)
+        numbers = [(n + half) % (2 * half) - half for n in ctx.sizes(self.values)]
+        return np.array(numbers, self.dtype.numpy).reshape(self.shape)
 
     def content(self, *operands: Content) -> Content:
         """Return the sizes."""

@@ -400,4 +400,3 @@ def apply_links(edit: Editor, x: Value, links: Sequence[Link]) -> Value:
     for link in links:
         x = link.again(edit, x)
     return x
-

@@ -15,9 +15,20 @@ from kn_graph.optimizer.editor import Editor
 from kn_graph.types import TensorType
 from kn_graph.value import Value
 
-__all__ = ["constant_behind", "filled", "known_array", "known_bytes", "known_shape", "map_constant"]
+__all__ = [
+    "FREE_BYTES",
+    "constant_behind",
+    "filled",
+    "known_array",
+    "known_bytes",
+    "known_shape",
+    "map_constant",
+]
 
 Array = np.ndarray[Any, Any]
+
+FREE_BYTES = 4 << 20
+"""Results up to this size may be larger than the constants they are computed from."""
 
 
 def known_shape(shape: Sequence[Size]) -> tuple[int, ...] | None:

@@ -40,17 +40,22 @@ def rewrite_graph(
     """
     edit = Editor(graph)
     table = _by_root([r for r in rules if settings.allows(r.name, r.setting)])
-    work = _Worklist(edit.order())
-    limit = STEPS_PER_NODE * (len(work) + 50)
-    while (node := work.take()) is not None:
-        if not edit.alive(node):
-            continue
-        report.steps += 1
-        if report.steps > limit:
-            raise InternalError(f"the optimizer does not end; fired so far: {dict(report.fired)}")
-        for rule in table.get(type(node.op), ()):
-            if _apply(rule, edit, node, settings, report, work):
-                break
+    limit = STEPS_PER_NODE * (len(edit.graph.nodes) + 50)
+    fired = -1
+    while report.fired.total() > fired:
+        # again over everything: rules look further than at what is next to a rewrite
+        fired = report.fired.total()
+        report.refused.clear()
+        work = _Worklist(edit.order())
+        while (node := work.take()) is not None:
+            if not edit.alive(node):
+                continue
+            report.steps += 1
+            if report.steps > limit:
+                raise InternalError(f"the optimizer does not end; fired: {dict(report.fired)}")
+            for rule in table.get(type(node.op), ()):
+                if _apply(rule, edit, node, settings, report, work):
+                    break
     return edit.finish()
 
 
@@ -119,6 +124,9 @@ def _look_again(
     for node in built:
         if edit.alive(node):
             work.add(node)
+            for v in node.results:  # a rewrite may have replaced more than its root
+                for user in edit.users(v):
+                    work.add(user)
     for v in results:
         v = edit.resolve(v)
         work.add(v.node)

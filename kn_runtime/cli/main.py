@@ -20,6 +20,9 @@ __all__ = ["main"]
 VERBS = {
     "info": "what a model file contains: inputs, outputs, sizes, operators",
     "run": "run a model on given inputs and print what comes out",
+    "svg": "draw a model as a picture to look through in a browser",
+    "optimize": "what the optimizer makes of a model: rules that fired, operations left",
+    "compare": "whether devices, and other runtimes, give what the reference gives",
     "devices": "which devices can be used here, and why others cannot",
     "support": "which operators are supported",
 }

@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.small_models import info, model, node
+
 HUGE = 10**13
 
 
@@ -29,41 +31,6 @@ class BadModel:
     category: str
     says: Sequence[str]
     arguments: Sequence[str] = field(default=("--input", "random"))
-
-
-def node(operator: str, inputs: str, outputs: str, name: str = "", **attributes: Any) -> Any:
-    """Return a node; names are separated by spaces."""
-    return helper.make_node(operator, inputs.split(), outputs.split(), name, **attributes)
-
-
-def info(name: str, shape: Sequence[Any] | None = ("n",), dtype: int = TensorProto.FLOAT) -> Any:
-    """Return the declaration of an input or output."""
-    return helper.make_tensor_value_info(name, dtype, shape)
-
-
-def model(
-    nodes: Sequence[Any],
-    inputs: Sequence[Any] = (),
-    outputs: Sequence[Any] = (),
-    weights: dict[str, Any] | None = None,
-    *,
-    opset: int = 21,
-    ir_version: int = 10,
-    opsets: dict[str, int] | None = None,
-    functions: Sequence[Any] = (),
-) -> onnx.ModelProto:
-    """Return a model with input x and output y unless others are given."""
-    tensors = [
-        w if isinstance(w, TensorProto) else numpy_helper.from_array(np.asarray(w), n)
-        for n, w in (weights or {}).items()
-    ]
-    graph = helper.make_graph(
-        list(nodes), "g", list(inputs or [info("x")]), list(outputs or [info("y", None)]), tensors
-    )
-    imports = [helper.make_opsetid(d, v) for d, v in (opsets or {"": opset}).items()]
-    return helper.make_model(
-        graph, opset_imports=imports, ir_version=ir_version, functions=list(functions)
-    )
 
 
 def saved(proto: onnx.ModelProto, **arrays: Any) -> Callable[[Path], None]:
@@ -343,7 +310,7 @@ BAD_MODELS: dict[str, BadModel] = {
     "ConstantOfShape": BadModel(
         saved(model([node("ConstantOfShape", "s", "c"), node("Add", "x c", "y")], weights=SIZES)),
         "out_of_memory",
-        ["ConstantOfShape"],
+        ["bytes"],  # which node it is depends on the optimizer
     ),
     "Expand": BadModel(
         saved(model([node("Expand", "x s", "y")], weights=SIZES)), "out_of_memory", ["Expand"]
@@ -416,7 +383,7 @@ BAD_MODELS: dict[str, BadModel] = {
     "ConstantOfShape at run time": BadModel(
         at_run_time([node("ConstantOfShape", "s", "c"), node("Add", "x c", "y")]),
         "out_of_memory",
-        ["ConstantOfShape"],
+        ["bytes"],  # which node it is depends on the optimizer
         FEED_SIZES,
     ),
     "Tile at run time": BadModel(

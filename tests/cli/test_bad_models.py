@@ -12,8 +12,9 @@ import pytest
 
 from kn_graph import load_graph_from_onnx_bytes
 from kn_graph.errors import UnsupportedModelError
-from tests.cli.bad_models import BAD_MODELS, BadModel, call_bomb, info, model, node, shape_powers
+from tests.cli.bad_models import BAD_MODELS, BadModel, call_bomb, shape_powers
 from tests.cli.conftest import Kn
+from tests.small_models import info, model, node
 
 GREEDY = [name for name, bad in BAD_MODELS.items() if bad.category == "out_of_memory"]
 UNFOLDING = ["functions that unfold to 4^20 nodes", "subgraphs 5,000 deep", "size squared 40 times"]

@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from tests.cli.bad_models import info, model, node
 from tests.cli.conftest import Kn, Result
+from tests.small_models import info, model, node
 
 TENSOR = helper.make_tensor_type_proto(TensorProto.FLOAT, ["n"])
 

@@ -10,8 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from kn_runtime.model_info import model_info
-from tests.cli.bad_models import deep_ifs, external, info, model, node
+from tests.cli.bad_models import deep_ifs, external
 from tests.cli.conftest import MODELS, Kn
+from tests.small_models import info, model, node
 
 DIGITS_80 = """
   format          opset ai.onnx 17; IR version 8; 29.4 KiB

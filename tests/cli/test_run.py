@@ -15,8 +15,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from kn_runtime import Device
-from tests.cli.bad_models import info, model, node
 from tests.cli.conftest import MODELS, Kn
+from tests.small_models import info, model, node
 
 
 def write(folder: Path, proto: onnx.ModelProto) -> Path:

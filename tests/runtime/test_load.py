@@ -21,9 +21,10 @@ from kn_graph.errors import (
     UsageError,
 )
 from kn_runtime import Device
-from tests.runtime.models import info, make, node
+from tests.small_models import info, node
+from tests.small_models import model as small
 
-PROTO = make([node("Neg", "x", "y")], [info("x", ["batch", "seq"])])
+PROTO = small([node("Neg", "x", "y")], [info("x", ["batch", "seq"])])
 
 
 @pytest.mark.parametrize("kind", ["path", "text", "bytes", "file", "proto"])
@@ -78,7 +79,7 @@ def test_input_shapes_replace_those_declared() -> None:
 
 
 def test_sizes_that_are_expressions() -> None:
-    proto = make([node("Neg", "x", "y")], [info("x", ["2*n", "n//2 + 1"])])
+    proto = small([node("Neg", "x", "y")], [info("x", ["2*n", "n//2 + 1"])])
     model = kn_runtime.load(proto)
     assert list(model.graph.symbols) == ["n"]
     assert model.eval([np.ones((6, 2), np.float32)])["y"].shape == (6, 2)
@@ -90,20 +91,20 @@ def test_sizes_that_are_expressions() -> None:
 
 @pytest.mark.parametrize("text", ["n - 5", "8 // (n-2)"])
 def test_numbers_that_leave_no_size_are_refused(text: str) -> None:
-    proto = make([node("Neg", "x", "y")], [info("x", [text])])
+    proto = small([node("Neg", "x", "y")], [info("x", [text])])
     with pytest.raises(SymbolError, match="leave none for"):
         kn_runtime.load(proto, dims={"n": 2})
 
 
 @pytest.mark.parametrize("text", ["a b", "n//", "(", "n/0", "50%", "?!"])
 def test_any_text_may_name_a_size(text: str) -> None:
-    model = kn_runtime.load(make([node("Neg", "x", "y")], [info("x", [text, text])]))
+    model = kn_runtime.load(small([node("Neg", "x", "y")], [info("x", [text, text])]))
     assert list(model.graph.symbols) == [text]
     assert model.eval([np.ones((2, 2), np.float32)])["y"].shape == (2, 2)
 
 
 def test_a_newer_opset_is_a_warning_once_a_load() -> None:
-    proto = make([node("Neg", "x", "y")], [info("x", ["n"])], opset=999)
+    proto = small([node("Neg", "x", "y")], [info("x", ["n"])], opset=999)
     with pytest.warns(KnWarning, match="opset 999 of ai.onnx is newer than") as caught:
         model = kn_runtime.load(proto)
     assert len(caught) == 1

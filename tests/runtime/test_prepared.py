@@ -21,19 +21,20 @@ from kn_graph.errors import (
     UsageError,
 )
 from kn_runtime import Device, PreparedGraph
-from tests.runtime.models import info, make, node
+from tests.small_models import info, node
+from tests.small_models import model as small
 
 F32 = np.float32
 DEVICES = ("reference", "cpu")
 
 
 def identity(shape: Any = ("n",), dtype: int = TensorProto.FLOAT) -> PreparedGraph:
-    return kn_runtime.load(make([node("Identity", "x", "y")], [info("x", shape, dtype)]))
+    return kn_runtime.load(small([node("Identity", "x", "y")], [info("x", shape, dtype)]))
 
 
 def sub() -> PreparedGraph:
     inputs = [info("a", ["n", 3]), info("b", ["n", 3])]
-    return kn_runtime.load(make([node("Sub", "a b", "y")], inputs))
+    return kn_runtime.load(small([node("Sub", "a b", "y")], inputs))
 
 
 A, B = np.full((2, 3), 5, F32), np.ones((2, 3), F32)
@@ -94,7 +95,7 @@ BASE = np.arange(24, dtype=F32).reshape(4, 6)
 )
 @pytest.mark.parametrize("device", DEVICES)
 def test_any_strides_order_and_library(x: Any, device: str) -> None:
-    proto = make([node("Neg", "x", "y")], [info("x", ["n", "m"])], ["y", "x"])
+    proto = small([node("Neg", "x", "y")], [info("x", ["n", "m"])], ["y", "x"])
     outputs = kn_runtime.load(proto, device).eval({"x": x})
     np.testing.assert_array_equal(outputs["y"], -outputs["x"])
     np.testing.assert_array_equal(outputs["x"], np.asarray(getattr(x, "array", x)))
@@ -186,7 +187,7 @@ def test_sizes_that_contradict_each_other_name_both_inputs() -> None:
 
 def past_and_new() -> PreparedGraph:
     inputs = [info("mask", ["past + seq"]), info("x", ["seq"]), info("cache", ["past"])]
-    return kn_runtime.load(make([node("Concat", "cache x", "y", axis=0)], inputs))
+    return kn_runtime.load(small([node("Concat", "cache x", "y", axis=0)], inputs))
 
 
 def test_compound_sizes_are_checked() -> None:
@@ -207,7 +208,7 @@ def test_compound_sizes_are_solved_for_a_symbol_that_nothing_else_shows(order: i
         node("Div", "nx two", "n"),
         node("Sub", "ny n", "m"),
     ]
-    model = kn_runtime.load(make(nodes, inputs, ["m"], {"two": np.array([2])}))
+    model = kn_runtime.load(small(nodes, inputs, ["m"], {"two": np.array([2])}))
     assert model.eval({"x": np.ones(7, F32), "y": np.ones(9, F32)})["m"].tolist() == [6]
     bad = {"x": np.ones(8, F32), "y": np.ones(9, F32)}
     assert "no 'n' gives axis 0 the size 8" in str(failure(SymbolError, model, bad))
@@ -236,7 +237,7 @@ def test_a_closed_graph_refuses_to_run() -> None:
 
 def test_outputs_come_in_the_order_of_the_file() -> None:
     nodes = [node("Neg", "x", "b"), node("Abs", "x", "a")]
-    model = kn_runtime.load(make(nodes, [info("x", ["n"])], ["b", "x", "a", "b"]))
+    model = kn_runtime.load(small(nodes, [info("x", ["n"])], ["b", "x", "a", "b"]))
     assert list(model.eval([np.ones(1, F32)])) == ["b", "x", "a"]
 
 
@@ -245,7 +246,7 @@ def test_outputs_belong_to_the_caller(device: str) -> None:
     nodes = [node("Neg", "x", "y"), node("Transpose", "y", "t"), node("Identity", "y", "z")]
     w = np.arange(6, dtype=F32).reshape(2, 3)
     model = kn_runtime.load(
-        make(nodes, [info("x", ["n", "m"])], ["y", "t", "z", "x", "w"], {"w": w}), device
+        small(nodes, [info("x", ["n", "m"])], ["y", "t", "z", "x", "w"], {"w": w}), device
     )
     x = np.arange(6, dtype=F32).reshape(2, 3)
     first = model.eval([x])
@@ -262,7 +263,7 @@ def test_outputs_belong_to_the_caller(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_rank_0_stays_an_array(device: str) -> None:
-    model = kn_runtime.load(make([node("Neg", "x", "y")], [info("x", [])], ["y", "x"]), device)
+    model = kn_runtime.load(small([node("Neg", "x", "y")], [info("x", [])], ["y", "x"]), device)
     for x in (np.array(2, F32), F32(2)):
         for y in model.eval([x]).values():
             assert type(y) is np.ndarray
@@ -290,7 +291,7 @@ TENSOR = helper.make_tensor_type_proto(TensorProto.FLOAT, ["n"])
 
 def test_sequences_are_lists() -> None:
     sequence = helper.make_value_info("x", helper.make_sequence_type_proto(TENSOR))
-    model = kn_runtime.load(make([node("Identity", "x", "y")], [sequence]))
+    model = kn_runtime.load(small([node("Identity", "x", "y")], [sequence]))
     given = [np.ones(1, F32), np.ones(2, F32)]
     y = model.eval({"x": given})["y"]
     assert [e.shape for e in y] == [(1,), (2,)]
@@ -304,7 +305,7 @@ def test_sequences_are_lists() -> None:
 
 def test_maps_are_dicts() -> None:
     mapping = helper.make_map_type_proto(TensorProto.INT64, TENSOR)
-    model = kn_runtime.load(make([], [helper.make_value_info("x", mapping)], ["x"]))
+    model = kn_runtime.load(small([], [helper.make_value_info("x", mapping)], ["x"]))
     given = {3: np.ones(2, F32)}
     x = model.eval({"x": given})["x"]
     x[3][:] = 5
@@ -314,7 +315,7 @@ def test_maps_are_dicts() -> None:
 
 def test_an_empty_optional_is_none() -> None:
     optional = helper.make_value_info("x", helper.make_optional_type_proto(TENSOR))
-    model = kn_runtime.load(make([node("Identity", "x", "y")], [optional]))
+    model = kn_runtime.load(small([node("Identity", "x", "y")], [optional]))
     assert model.eval({"x": None})["y"] is None
     assert model.eval({})["y"] is None
     assert model.eval([np.ones(2, F32)])["y"].tolist() == [1, 1]
@@ -326,7 +327,7 @@ def test_an_empty_optional_is_none() -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_size_of_zero_runs_where_one_was_assumed(device: str) -> None:
     nodes = [node("Neg", "x", "t"), node("ReduceSum", "t", "y", keepdims=0)]
-    model = kn_runtime.load(make(nodes, [info("x", ["n", 2])], ["t", "y"]), device)
+    model = kn_runtime.load(small(nodes, [info("x", ["n", 2])], ["t", "y"]), device)
     for n in (2, 0, 1, 0):
         outputs = model.eval([np.ones((n, 2), F32)])
         assert (outputs["t"].shape, float(outputs["y"])) == ((n, 2), -2.0 * n)
@@ -347,7 +348,7 @@ def squeeze_if_one() -> Any:
         node("Neg", "y", "z"),
     ]
     weights = {"axis": np.array([1]), "index": np.array(1), "one": np.array(1)}
-    return make(nodes, [info("x", ["n", "m"])], ["z"], weights)
+    return small(nodes, [info("x", ["n", "m"])], ["z"], weights)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -363,7 +364,7 @@ def test_a_conditional_squeeze_follows_the_size(device: str, optimize: bool) -> 
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_initializer_that_is_an_input_may_be_fed(device: str) -> None:
     inputs = [info("x", ["n"]), info("w", [1])]
-    proto = make([node("Add", "x w", "y")], inputs, ["y"], {"w": np.ones(1, F32)})
+    proto = small([node("Add", "x w", "y")], inputs, ["y"], {"w": np.ones(1, F32)})
     model = kn_runtime.load(proto, device)
     x, w = np.zeros(2, F32), np.full(1, 7, F32)
     assert model.eval([x])["y"].tolist() == [1, 1]
@@ -375,7 +376,7 @@ def test_an_initializer_that_is_an_input_may_be_fed(device: str) -> None:
 
 def test_an_old_initializer_is_a_constant() -> None:
     inputs = [info("x", ["n"]), info("w", [1])]
-    proto = make([node("Add", "x w", "y")], inputs, ["y"], {"w": np.ones(1, F32)}, ir_version=3)
+    proto = small([node("Add", "x w", "y")], inputs, ["y"], {"w": np.ones(1, F32)}, ir_version=3)
     model = kn_runtime.load(proto)
     assert model.eval([np.zeros(1, F32)])["y"].tolist() == [1]
     failure(UnexpectedInputError, model, {"x": np.zeros(1, F32), "w": np.zeros(1, F32)})
@@ -399,7 +400,7 @@ def test_threads_do_not_disturb_each_other(device: str) -> None:
 
 
 def test_the_seed_decides_random_operations() -> None:
-    proto = make([node("RandomNormal", "", "y", shape=[4])], [], ["y"])
+    proto = small([node("RandomNormal", "", "y", shape=[4])], [], ["y"])
     model = kn_runtime.load(proto)
     first, again, other = (model.eval({}, seed=s)["y"].tolist() for s in (1, 1, 2))
     assert first == again != other

@@ -1,8 +1,6 @@
 """Single scalar functions that exporters spell out.
 
 - relu: max(x, 0) = relu(x), the one form that clips start from;
-- square: x * x = x^2 = square(x);
-- reciprocal: 1 / x = x^-1 = reciprocal(x), and 1 / sqrt(x) = rsqrt(x);
 - sigmoid: y / (1 + exp(-x)) = y * sigmoid(x);
 - softplus: log(1 + exp(x)) = softplus(x);
 - softsign: x / (1 + |x|) = softsign(x);
@@ -26,7 +24,7 @@ from kn_graph.optimizer.rule import Refused, Rule
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.value import Node, Value
 
-__all__ = ["RULES", "NarrowPow", "Reciprocal", "Relu", "Sigmoid", "Softplus", "Softsign", "Square"]
+__all__ = ["RULES", "NarrowPow", "Relu", "Sigmoid", "Softplus", "Softsign"]
 
 SHARED = Refused("an intermediate result has other readers")
 ONE_PLUS = {(0,): 1.0, (1,): 1.0}
@@ -81,55 +79,6 @@ class Relu(RowRule):
             if number == 0 and not np.signbit(number):
                 return Applied("relu", other)
         return None
-
-
-class Square(RowRule):
-    """x * x, or x to the power of 2."""
-
-    name = "square"
-    roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
-
-    def match(
-        self, edit: Editor, node: Node, settings: OptimizerSettings
-    ) -> Applied | Refused | None:
-        """Compare the operands, or the exponent."""
-        fn = function(node.op)
-        if fn not in ("mul", "pow") or node.results[0].dtype not in FLOATS:
-            return None
-        x, y = edit.operands(node)
-        square = x is y if fn == "mul" else uniform_number(edit, y) == 2
-        return Applied("square", x) if square else None
-
-
-class Reciprocal(RowRule):
-    """1 / x and x to the power of -1; of a square root both at once."""
-
-    name = "reciprocal"
-    roots: ClassVar[tuple[type[Op], ...]] = (Binary, Unary)
-
-    def match(
-        self, edit: Editor, node: Node, settings: OptimizerSettings
-    ) -> Applied | Refused | None:
-        """Look for the constant, then for a square root below."""
-        x = _inverted(edit, node)
-        if x is None:
-            return None
-        if function(x.node.op) == "sqrt":
-            return Applied("rsqrt", edit.operands(x.node)[0]) if single_use(edit, [x]) else SHARED
-        return Applied("reciprocal", x) if isinstance(node.op, Binary) else None
-
-
-def _inverted(edit: Editor, node: Node) -> Value | None:
-    """Return the x of 1 / x."""
-    fn, operands = function(node.op), edit.operands(node)
-    if fn not in ("div", "pow", "reciprocal") or node.results[0].dtype not in FLOATS:
-        return None
-    if fn == "reciprocal":
-        return operands[0]
-    x, y = operands
-    if fn == "pow":
-        return x if uniform_number(edit, y) == -1 else None
-    return y if uniform_number(edit, x) == 1 else None
 
 
 def one_plus(edit: Editor, v: Value, fn: str) -> tuple[Value, list[Value]] | None:
@@ -255,4 +204,4 @@ class NarrowPow(Rule[Power]):
         return g.binary("pow", found.x, g.scalar(found.exponent, found.x.dtype))
 
 
-RULES = (Relu(), Square(), Reciprocal(), Sigmoid(), Softplus(), Softsign(), NarrowPow())
+RULES = (Relu(), Sigmoid(), Softplus(), Softsign(), NarrowPow())

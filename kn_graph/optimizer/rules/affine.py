@@ -11,7 +11,7 @@ A difference (conv(x, w) - b) becomes a sum, so that whoever plans finds the bia
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from kn_graph.value import Node, Value
 
 __all__ = ["RULES", "FuseAffine", "scaled_product"]
 
-NDArray = np.ndarray
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Found:
     base: Value
     segments: tuple[Segment, ...]
     product: Product | None = None
-    weights: np.ndarray | None = None
+    weights: Array | None = None
 
 
 class FuseAffine(Rule[Found]):
@@ -109,15 +109,15 @@ def _folded(
     """Return the chain with its first scale in the weights, if it has one and that is allowed."""
     first = parts[0].inside
     if first.scale is None:
-        subtracts = any(s.node.op.fn != "add" for s in parts[0].steps)  # type: ignore[attr-defined]
-        return Found(chain.base, tuple(parts), product) if subtracts else None
+        other = any(s.node.op != Binary("add") for s in parts[0].steps)
+        return Found(chain.base, tuple(parts), product) if other else None
     weights = scaled_product(edit, product, first.scale)
-    return weights if isinstance(weights, Refused) else Found(
-        chain.base, tuple(parts), product, weights
-    )
+    if isinstance(weights, Refused):
+        return weights
+    return Found(chain.base, tuple(parts), product, weights)
 
 
-def scaled_product(edit: Editor, product: Product, scale: np.ndarray) -> np.ndarray | Refused:
+def scaled_product(edit: Editor, product: Product, scale: Array) -> Array | Refused:
     """Return weights that give the product times a scale, or why there are none."""
     if edit.uses(product.node.results[0]) != 1:
         return Refused("somebody else reads the product in front of the scale")

@@ -128,6 +128,8 @@ _Inside = tuple[Op | None] | None
 def _view_inside(op: Op, small: Shape, wide: Shape) -> _Inside:
     """Reshape groups of axes that are repeated as a whole, or not at all."""
     assert isinstance(op, View)
+    if all(n == 1 for n in small):
+        return (View((1,) * len(op.shape)),)
     groups = axis_groups(wide, op.shape)
     if groups is None:
         return None

@@ -23,7 +23,7 @@ from kn_graph.ops.control import ControlOp
 from kn_graph.ops.host import HostCall
 from kn_graph.ops.layout import Broadcast, Flip, Permute, Slice, View
 from kn_graph.ops.source import Constant, Sizes
-from kn_graph.optimizer.constants import known_array, known_bytes, known_shape
+from kn_graph.optimizer.constants import FREE_BYTES, known_array, known_bytes, known_shape
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.rule import Refused, Rule
 from kn_graph.optimizer.settings import OptimizerSettings
@@ -33,9 +33,6 @@ from kn_graph.value import Node, Value
 __all__ = ["RULES", "FoldConstants", "FoldLayout"]
 
 Array = np.ndarray[Any, Any]
-
-FREE_BYTES = 4 << 20
-"""Results up to this size may be larger than what they are computed from."""
 
 SMALL_BYTES = 64 << 10
 """Up to this size a constant may exist in several layouts."""
