@@ -17,7 +17,7 @@ from kn_graph.random_bits import random_bits
 from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
 
-__all__ = ["Context", "Step", "run_changed", "walk"]
+__all__ = ["Context", "Step", "bind_result", "run_changed", "walk"]
 
 Change = Callable[[Node, Any], Any]
 """Takes a node and one of its results, and returns what takes the place of the result."""
@@ -101,7 +101,7 @@ def walk(
             for v, x in zip(node.results, out if isinstance(out, tuple) else (out,), strict=True):
                 x = np.asarray(x) if isinstance(v.type, TensorType) else x
                 values[v] = x if context.change is None else context.change(node, x)
-                _bind(v, values[v], context)
+                bind_result(v, values[v], context)
         yield Step(node, operands, tuple(values[v] for v in node.results), context.env)
         for v in frees.get(node, ()):
             del values[v]
@@ -119,7 +119,7 @@ def run_changed(
     return [found[v] for v in ends]
 
 
-def _bind(v: Value, x: Any, context: Context) -> None:
+def bind_result(v: Value, x: Any, context: Context) -> None:
     """Bind the data symbols that a result shows."""
     if isinstance(v.type, TensorType):
         for declared, actual in zip(v.type.shape, x.shape, strict=True):
