@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kn_graph import DType, Graph, Value, cpu_eval_graph
 from kn_graph.optimizer import OptimizerSettings, optimize_graph_report
-from tests.onnx_models import model_graph
-from tests.optimizer.check import build_graph, check, ops_of, untouched
+from tests.optimizer.check import build_graph, check, model_graph, ops_of, untouched
 
 X = {"x": ("float32", ["n", 4])}
 VALUES = np.array([[np.nan, np.inf, -np.inf, 0.0], [-3, -2, -1.5, -1], [1, 1.5, 2, 3]], np.float32)
