@@ -19,7 +19,7 @@ from kn_graph.builder import (
     RecurrentBuilder,
     SignalBuilder,
 )
-from kn_graph.condition import Condition, Guard, size_eq
+from kn_graph.condition import Condition, Guard, size_eq, size_ge
 from kn_graph.dim import Dim, Size, Symbol, SymbolKind, symbol
 from kn_graph.dim_facts import Constraints, SizeError
 from kn_graph.dtype import DType
@@ -73,6 +73,8 @@ class Graph(
         constraints: what must hold for sizes, checked when they are known.
         guards: what was assumed about sizes; where one is broken, `variant` gives another graph.
         body_guards: those of all control-flow bodies inside; they matter where the body runs.
+        assumed_values: elements of small integer inputs that the structure follows from, such as
+            axes; for others, `variant_source` builds another graph.
         assumed: what open conditions on sizes are decided by while the graph is loaded.
         variant_source: builds the graph again under other assumptions.
         metadata: facts about the model file, as text.
@@ -90,6 +92,7 @@ class Graph(
         self.constraints = Constraints()
         self.guards: list[Guard] = []
         self.body_guards: list[Guard] = []
+        self.assumed_values: dict[str, tuple[int, ...]] = {}
         self.assumed: Assumptions | None = None
         self.variant_source: VariantSource | None = None
         self.metadata: dict[str, str] = {}
@@ -171,7 +174,7 @@ class Graph(
         self._check_open()
         if name in self.outputs:
             raise GraphError(f"two outputs are called {name!r}")
-        self.check_owned((value,))
+        self._check_owned((value,))
         self.outputs[name] = value
 
     def push(self, op: Op, *operands: Value) -> Value:
@@ -190,7 +193,7 @@ class Graph(
             GraphError: an operand belongs to another graph, or this one is sealed.
         """
         self._check_open()
-        self.check_owned(operands)
+        self._check_owned(operands)
         same = op.forward(operands)
         if same is not None:
             self._note(same.node)
@@ -281,7 +284,7 @@ class Graph(
         if self._sealed:
             raise GraphError(f"graph {self.name!r} is sealed: it can no longer be changed")
 
-    def check_owned(self, values: Iterable[Value]) -> None:
+    def _check_owned(self, values: Iterable[Value]) -> None:
         """Raise GraphError where a value belongs to another graph."""
         for v in values:
             if v.node.graph is not self:
@@ -377,6 +380,11 @@ class Graph(
         truth = size_eq(a, b)
         return truth if isinstance(truth, bool) else self.decide(truth, why, prefer=True)
 
+    def decide_ge(self, a: Size, b: Size, why: str) -> bool | None:
+        """Decide whether a >= b, and take it to be so first; see `decide`."""
+        truth = size_ge(a, b)
+        return truth if isinstance(truth, bool) else self.decide(truth, why, prefer=True)
+
     def decide(self, condition: Condition, why: str, *, prefer: bool | None = None) -> bool | None:
         """Decide a condition on input sizes once for this graph, and record the guard.
 
@@ -403,6 +411,19 @@ class Graph(
         if self is not root:
             root.body_guards.append(guard)
         return guard.decided
+
+    def decide_value(self, value: Value, guess: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Decide the elements of a small integer input that the structure follows from.
+
+        Returns:
+            None where the value is not an input of the outermost graph.
+        """
+        root = self.root
+        names = [v.name for v in root.inputs]
+        if root.assumed is None or not isinstance(value.node.op, Input) or value.name not in names:
+            return None
+        known = root.assumed.values.get(value.name, guess)
+        return root.assumed_values.setdefault(value.name, known)
 
     def input_symbols(self) -> frozenset[Symbol]:
         """Return the symbols that inputs bind."""

@@ -31,7 +31,7 @@ def extract(graph: Graph, inputs: Sequence[str | Value], outputs: Sequence[str |
     """
     cut = [graph.find(v) if isinstance(v, str) else v for v in inputs]
     ends = [graph.find(v) if isinstance(v, str) else v for v in outputs]
-    graph.check_owned((*cut, *ends))
+    graph._check_owned((*cut, *ends))
     target = Graph(f"{graph.name}[part]")
     copier = GraphCopier(target)
     for v in cut:
@@ -87,7 +87,7 @@ def inline(target: Graph, other: Graph, inputs: Mapping[str, Value]) -> dict[str
     extra = [n for n in inputs if n not in names]
     if extra:
         raise GraphError(f"{other.name!r} has no input {extra[0]!r}; its inputs are {names}")
-    target.check_owned(inputs.values())
+    target._check_owned(inputs.values())
     copier = GraphCopier(target)
     for v in other.inputs:
         if v.name in inputs:

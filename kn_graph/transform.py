@@ -154,6 +154,7 @@ def copy_facts(source: Graph, target: Graph) -> None:
     target.defaults = dict(source.defaults)
     target.metadata = dict(source.metadata)
     target.overridable = source.overridable
+    target.assumed_values = dict(source.assumed_values)
 
 
 def copy_graph(
@@ -185,6 +186,7 @@ def copy_graph(
     target.defaults = dict(graph.defaults)
     target.metadata = dict(graph.metadata)
     target.overridable = graph.overridable
+    target.assumed_values = dict(graph.assumed_values)
     return target.seal() if graph.sealed else target
 
 

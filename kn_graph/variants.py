@@ -9,7 +9,7 @@ assumed, and an initializer that is fed like an input.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import index
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -45,16 +45,18 @@ class Assumptions:
         likely: numbers by which open conditions are decided, by name of the symbol.
         decisions: truth of conditions that are decided already, by their text.
         fed: initializers that the caller feeds.
+        values: elements of small integer inputs on which the structure depends, such as axes.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     likely: Mapping[str, int] = field(default_factory=dict)
     decisions: Mapping[str, bool] = field(default_factory=dict)
     fed: frozenset[str] = frozenset()
+    values: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         """Hash what `==` compares."""
-        tables = (self.sizes, self.likely, self.decisions)
+        tables = (self.sizes, self.likely, self.decisions, self.values)
         return hash((*(frozenset(t.items()) for t in tables), self.fed))
 
     def decide(self, condition: Condition, prefer: bool | None = None) -> bool:
@@ -67,6 +69,9 @@ class Assumptions:
         numbers = {s: self.likely.get(s.name, max(s.lo, TYPICAL_SIZE)) for s in condition.symbols}
         return condition.holds(numbers)
 
+
+MAX_VALUE_STEPS = 16
+"""One value may decide which further ones matter."""
 
 VariantSource = Callable[[Assumptions], "Graph"]
 
@@ -107,15 +112,40 @@ def open_call(
     fed: frozenset[str] = frozenset()
     if isinstance(inputs, Mapping):
         fed = frozenset(n for n in inputs if n in graph.overridable)
+    assumed = Assumptions(fed=fed)
     if fed:
-        graph = _build(graph, Assumptions(fed=fed))
+        graph = _build(graph, assumed)
     arrays = list(check_inputs(graph, inputs).values())
+    graph, assumed = _with_values(graph, arrays, assumed)
     env = bind_symbols(graph.inputs, arrays, symbols_by_name(graph, dims))
-    variant = variant_for(graph, env, fed)
+    variant = variant_for(graph, env, assumed)
     if variant is not graph:
         known = {n: k for n, k in (dims or {}).items() if n in variant.symbols}
         env = bind_symbols(variant.inputs, arrays, symbols_by_name(variant, known))
     return Call(variant, arrays, env)
+
+
+def _with_values(
+    graph: Graph, arrays: Sequence[Any], assumed: Assumptions
+) -> tuple[Graph, Assumptions]:
+    """Return the graph whose structure suits the values of its small integer inputs."""
+    for _ in range(MAX_VALUE_STEPS):
+        given = {
+            v.name: tuple(x.ravel().tolist())
+            for v, x in zip(graph.inputs, arrays, strict=True)
+            if v.name in graph.assumed_values
+        }
+        if given == graph.assumed_values:
+            return graph, assumed
+        if graph.variant_source is None:
+            name = next(n for n, x in given.items() if x != graph.assumed_values[n])
+            raise SymbolError(
+                f"this graph holds for {name!r} = {list(graph.assumed_values[name])} only, "
+                f"got {list(given[name])}"
+            )
+        assumed = replace(assumed, values=given)
+        graph = _build(graph, assumed)
+    raise SymbolError("the structure of the model depends on more and more values of its inputs")
 
 
 def symbols_by_name(graph: Graph, dims: Mapping[str, int] | None) -> dict[Symbol, int]:
@@ -144,14 +174,14 @@ def symbols_by_name(graph: Graph, dims: Mapping[str, int] | None) -> dict[Symbol
 
 
 def variant_for(
-    graph: Graph, env: Mapping[Symbol, int], fed: frozenset[str] = frozenset()
+    graph: Graph, env: Mapping[Symbol, int], assumed: Assumptions | None = None
 ) -> Graph:
     """Return the graph that holds for the numbers of the input symbols: itself where it does.
 
     Args:
         graph: the graph or a variant of it.
         env: numbers of its input symbols.
-        fed: the initializers that are inputs of it.
+        assumed: what the graph was built for.
 
     Raises:
         SymbolError: the numbers break an assumption, and the graph cannot be built again.
@@ -164,10 +194,11 @@ def variant_for(
         if _holds(env, graph.guards):
             return graph  # a body may still refuse these sizes, if it runs
         raise SymbolError(f"this graph does not hold for these sizes: {_broken(graph, env)}")
-    known = _known_variant(graph, Assumptions(sizes=low, fed=fed), numbers)
+    wanted = replace(assumed or Assumptions(), sizes=low, likely=numbers)
+    known = _known_variant(graph, wanted, numbers)
     if known is not None:
         return known
-    variant = _build(graph, Assumptions(sizes=low, likely=numbers, fed=fed))
+    variant = _build(graph, wanted)
     if not _holds(_env(variant, numbers), variant.guards):
         # the file contradicts itself under these numbers
         sizes = ", ".join(f"{n}={k}" for n, k in numbers.items())
@@ -180,7 +211,7 @@ def _known_variant(graph: Graph, wanted: Assumptions, numbers: Mapping[str, int]
     with _lock:
         built = list(_built.get(graph, {}).items())
     for assumed, variant in built:
-        if (assumed.sizes, assumed.fed) == (wanted.sizes, wanted.fed):
+        if replace(assumed, likely={}) == replace(wanted, likely={}):
             guards = [*variant.guards, *variant.body_guards]
             if _holds(_env(variant, numbers), guards):
                 return variant
@@ -233,7 +264,11 @@ def _build(graph: Graph, assumed: Assumptions) -> Graph:
         found = graph.variant_source(assumed)
         with _lock:
             # several numbers often lead to the same decisions: one graph serves them all
-            same = [v for a, v in known.items() if a.fed == assumed.fed and _alike(v, found)]
+            same = [
+                v
+                for a, v in known.items()
+                if (a.fed, a.values) == (assumed.fed, assumed.values) and _alike(v, found)
+            ]
             found = known[assumed] = same[0] if same else found
     return found
 

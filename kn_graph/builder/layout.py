@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from kn_graph.builder.base import Builder, normalize_axes, normalize_axis
 from kn_graph.dim import Dim, Size, exact_div, floordiv, size_max, size_min, size_prod
-from kn_graph.dim_facts import provably_ge
 from kn_graph.errors import ShapeError
 from kn_graph.ops.layout import Broadcast, Concat, Flip, Pad, PadMode, Permute, Slice, View
 from kn_graph.sizes import as_size, as_sizes, broadcast_shapes
@@ -115,20 +114,27 @@ class LayoutBuilder(Builder):
     def slice_bounds(
         self, x: Value, axis: int, start: Size | None, stop: Size | None, step: int = 1
     ) -> Value:
-        """Slice as Python does: bounds count from the end where negative, are cut to the axis.
-
-        A symbolic bound counts from the end only where it is provably negative.
-        """
+        """Slice as Python does: bounds count from the end where negative, are cut to the axis."""
         axis = normalize_axis(axis, x.rank)
         if step == 0:
             raise ShapeError("the slice step is 0")
         n = x.shape[axis]
-        first, length = slice_extent(n, start, stop, step)
+        signed = [None if b is None else self._from_start(b, n) for b in (start, stop)]
+        first, length = slice_extent(n, signed[0], signed[1], step)
         if step > 0:
             return self.slice(x, axis, first, length, step)
         # elements first, first-|step|, ... are those of the flipped axis from n-1-first on
         flipped = self.flip(x, axis)
         return self.slice(flipped, axis, n - 1 - first if length != 0 else 0, length, -step)
+
+    def _from_start(self, bound: Size, n: Size) -> Size:
+        """Return a bound counted from the start; only numbers far outside stay negative."""
+        if isinstance(bound, int) and not -(2**31) < bound < 2**31 - 1:
+            return bound
+        counts_up = self.decide_ge(bound, 0, "a slice bound counts from the start")
+        if counts_up is None:  # only known when it runs: add n where the bound is negative
+            return bound + n * size_min(1, size_max(0, -bound))
+        return bound if counts_up else bound + n
 
     def flip(self, x: Value, axis: int) -> Value:
         """Reverse an axis."""
@@ -232,7 +238,10 @@ class LayoutBuilder(Builder):
 
 
 def slice_extent(n: Size, start: Size | None, stop: Size | None, step: int) -> tuple[Size, Size]:
-    """Return the first element and the number of elements of a slice of an axis of size n."""
+    """Return the first element and the number of elements of a slice of an axis of size n.
+
+    Bounds count from the start; they are cut to the axis.
+    """
     down = step < 0
     lowest, highest = (-1, n - 1) if down else (0, n)
     first = (highest if down else lowest) if start is None else _clamp(start, n, lowest, highest)
@@ -243,11 +252,9 @@ def slice_extent(n: Size, start: Size | None, stop: Size | None, step: int) -> t
 
 
 def _clamp(bound: Size, n: Size, lowest: Size, highest: Size) -> Size:
-    """Cut a bound to [lowest, highest] after adding n where it is negative."""
+    """Cut a bound to [lowest, highest]."""
     if isinstance(bound, int) and isinstance(n, Dim) and bound >= 2**31 - 1:
         return highest  # INT32_MAX and more mean "to the end"
     if isinstance(bound, int) and isinstance(n, Dim) and bound <= -(2**31):
         return lowest
-    if provably_ge(bound, 0) is False:
-        bound = bound + n
     return size_min(size_max(bound, lowest), highest)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from kn_graph.builder.base import normalize_axes
 from kn_graph.condition import size_eq
-from kn_graph.dim import Size
+from kn_graph.dim import Size, size_prod
 from kn_graph.dtype import DType
 from kn_graph.errors import MalformedModelError, UnsupportedModelError
 from kn_graph.onnx.attributes import attribute_kind
 from kn_graph.onnx.subgraph import convert_bodies, convert_inline
+from kn_graph.value import CONTENT_ELEMS
 
 if TYPE_CHECKING:
     import onnx
@@ -112,16 +113,27 @@ class NodeContext:
         value = self.optional(index)
         return None if value is None else self.graph.read_sizes(value, lo=lo)
 
-    def axes(self, value: Value, name: str = "axes") -> tuple[int, ...]:
+    def axes(
+        self, value: Value, name: str = "axes", *, guess: Callable[[int], Sequence[int]] = range
+    ) -> tuple[int, ...]:
         """Return the elements of a value as axis numbers, not normalised.
+
+        An input of the model is taken to be `guess(count)` until its value is given: another graph
+        serves other values (see `kn_graph.variants`).
 
         Raises:
             UnsupportedModelError: they are only known at run time.
         """
         content = value.content if value.constant is None else value.constant
-        if content is None:
+        if content is not None:
+            return tuple(int(a) for a in np.asarray(content).ravel())
+        count = size_prod(value.shape)
+        decided = None
+        if isinstance(count, int) and count <= CONTENT_ELEMS:
+            decided = self.graph.decide_value(value, tuple(guess(count)))
+        if decided is None:
             self.unsupported(f"{name} ({value.name}) must be known when the model is loaded")
-        return tuple(int(a) for a in np.asarray(content).ravel())
+        return decided
 
     # ---- attributes -------------------------------------------------------------------------
 

@@ -239,8 +239,12 @@ def slice_inputs(ctx: NodeContext) -> Value:
         starts,
         ends,
         tuple(range(len(starts))) if axes is None else ctx.axes(axes),
-        (1,) * len(starts) if steps is None else ctx.axes(steps, "steps"),
+        (1,) * len(starts) if steps is None else ctx.axes(steps, "steps", guess=_ones),
     )
+
+
+def _ones(count: int) -> list[int]:
+    return [1] * count
 
 
 def _slice(

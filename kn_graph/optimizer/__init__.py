@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from kn_graph.dim_facts import provably_ge
 from kn_graph.graph import Graph
 from kn_graph.optimizer.report import OptimizerReport
 from kn_graph.optimizer.settings import OptimizerSettings
+from kn_graph.ops.source import ReadSizes
+from kn_graph.value import Node
 from kn_graph.variants import Assumptions
 
 __all__ = ["OptimizerReport", "OptimizerSettings", "optimize_graph", "optimize_graph_report"]
@@ -28,10 +31,16 @@ def optimize_graph_report(
     from kn_graph.liveness import live_nodes
     from kn_graph.optimizer.driver import rewrite_graph
     from kn_graph.optimizer.rules import RULES
+    from kn_graph.transform import copy_graph
 
     chosen = settings or OptimizerSettings()
     report = OptimizerReport(nodes_before=len(live_nodes(graph, graph.outputs.values())))
     optimized = rewrite_graph(graph, RULES, chosen, report)
+    while any(_reads_known_sizes(n) for n in optimized.nodes):
+        # sizes that were only to be known at run time became numbers: a copy has them everywhere
+        report.fired["known_sizes"] += 1
+        copy = copy_graph(optimized, {}, parent=optimized.parent)
+        optimized = rewrite_graph(copy, RULES, chosen, report)
     report.nodes_after = len(optimized.nodes)
     source = graph.variant_source
     if source is not None:
@@ -41,3 +50,15 @@ def optimize_graph_report(
 
         optimized.variant_source = rebuild
     return optimized.seal(), report
+
+
+def _reads_known_sizes(node: Node) -> bool:
+    """Return whether symbols are bound to sizes that are known, and legal."""
+    if not isinstance(node.op, ReadSizes) or node.operands[0].content is None:
+        return False
+    sizes = node.operands[0].content.ravel().tolist()
+    bounds = [s.as_symbol for s in node.op.symbols]
+    return all(
+        symbol is not None and provably_ge(size, symbol.lo)
+        for size, symbol in zip(sizes, bounds, strict=True)
+    )

@@ -56,7 +56,11 @@ def rewrite_graph(
             for rule in table.get(type(node.op), ()):
                 if _apply(rule, edit, node, settings, report, work):
                     break
-    return edit.finish()
+    result = edit.finish()
+    if len(result.nodes) < len(edit.order()):
+        # nodes that had become equal merged: who is read once only may be another one now
+        return rewrite_graph(result, rules, settings, report)
+    return result
 
 
 class _Worklist:

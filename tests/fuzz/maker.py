@@ -32,7 +32,8 @@ class Maker:
         g: the graph so far, with what did not stay.
         values: graph values by variable.
         arrays: what they hold.
-        methods: names of builder methods that lines called.
+        crash: the program with the first line that failed with anything but an error of this
+            library, if one did.
     """
 
     def __init__(self, seed: int) -> None:
@@ -48,6 +49,7 @@ class Maker:
         self._held: dict[Value, Any] = {}
         self._rounded: set[Node] = set()
         self._names = namespace(self.g)
+        self.crash: Program | None = None
 
     # ---- choices ----------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class Maker:
     def add_all(self, template: str, *args: str, results: int | None = None) -> list[str]:
         """Add an assignment with several results; see `add`."""
         before, constraints = len(self.g.nodes), len(list(self.g.constraints))
-        line = Line((), template, args)
+        line, made = Line((), template, args), []
         try:
             out = eval(line.expression, self._names)
             made = [out] if isinstance(out, Value) else list(out)
@@ -162,17 +164,27 @@ class Maker:
             if not self._holds(constraints):
                 return []
             arrays = self._run(before, made)
-        except InternalError:
-            raise
-        except KnError:
+        except Exception as error:
+            if not isinstance(error, KnError) or isinstance(error, InternalError):
+                self._crashed(template, args, len(made))
             return []
         if arrays is None:
             return []
-        names = tuple(f"v{len(self._lines)}" + (f"_{i}" if i else "") for i in range(len(made)))
+        names = self._new_names(len(made))
         self._lines.append(Line(names, template, args))
         for name, value, array in zip(names, made, arrays, strict=True):
             self.values[name], self.arrays[name], self._names[name] = value, array, value
         return list(names)
+
+    def _new_names(self, count: int) -> tuple[str, ...]:
+        return tuple(f"v{len(self._lines)}" + (f"_{i}" if i else "") for i in range(count))
+
+    def _crashed(self, template: str, args: tuple[str, ...], count: int) -> None:
+        if self.crash is None:
+            names = self._new_names(max(count, 1))
+            lines = (*self._lines, Line(names, template, args))
+            program = Program(tuple(self._feeds), lines, (), tuple(self.sizes.items()))
+            self.crash = program.only(names)
 
     def _holds(self, before: int) -> bool:
         for constraint in list(self.g.constraints)[before:]:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
 
 from kn_graph import DType, Graph, Value, cpu_eval_graph
 from kn_graph.onnx import load_graph_from_onnx_bytes
 from kn_graph.optimizer import OptimizerReport, OptimizerSettings, optimize_graph_report
+from tests.small_models import model
 
 __all__ = ["build_graph", "check", "check_model", "drawn", "model_graph", "ops_of", "untouched"]
 
@@ -133,22 +132,6 @@ def ops_of(graph: Graph) -> list[str]:
     return sorted(n.op.title for n in graph.nodes if n.op.title not in ("Input", "Constant"))
 
 
-def model_graph(
-    nodes: Sequence[tuple[Any, ...]],
-    inputs: Mapping[str, tuple[Any, Sequence[Any]]],
-    constants: Mapping[str, np.ndarray],
-    outputs: Sequence[str] = ("y",),
-    opset: int = 18,
-) -> Graph:
-    """Load a model of a few nodes: (operator, inputs, outputs[, attributes])."""
-    made = [helper.make_node(op, i, o, **(rest[0] if rest else {})) for op, i, o, *rest in nodes]
-    given = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(d)), shape)
-        for n, (d, shape) in inputs.items()
-    ]
-    results = [onnx.ValueInfoProto(name=n) for n in outputs]
-    tensors = [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()]
-    graph = helper.make_graph(made, "test", given, results, tensors)
-    opsets = [helper.make_opsetid("", opset)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    return load_graph_from_onnx_bytes(model.SerializeToString())
+def model_graph(*args: Any, **kwargs: Any) -> Graph:
+    """Load a small model; see `tests.small_models.model`."""
+    return load_graph_from_onnx_bytes(model(*args, **kwargs).SerializeToString())

@@ -84,14 +84,11 @@ class FuseAttention(Rule[Found]):
         g = edit.graph
         flat = found.v.rank == 3
         if flat:
-            found = replace(
-                found,
-                **{
-                    name: None if x is None else g.unsqueeze(x, [1])
-                    for name in ("q", "k", "v", "bias", "mask")
-                    for x in [getattr(found, name)]
-                },
+            q, k, v = (g.unsqueeze(x, [1]) for x in (found.q, found.k, found.v))
+            bias, mask = (
+                None if x is None else g.unsqueeze(x, [1]) for x in (found.bias, found.mask)
             )
+            found = replace(found, q=q, k=k, v=v, bias=bias, mask=mask)
         k, v = _ungrouped(edit, found.k), _ungrouped(edit, found.v)
         if k.shape[1] != v.shape[1]:
             k, v = found.k, found.v

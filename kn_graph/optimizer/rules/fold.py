@@ -100,7 +100,7 @@ class FoldConstants(Rule[Computed]):
         budget = max(FREE_BYTES, sum(a.nbytes for a in sources if a is not None))
         if sum(n for n in sizes if n is not None) > budget:
             return Refused("the result is larger than the constants and than 4 MiB")
-        if sum(a.nbytes for a in arrays if a is not None) > budget:
+        if any(a.nbytes > budget for a in arrays if a is not None):
             return Refused("a broadcast constant is too large to compute with")
         return _computed(node, [a for a in arrays if a is not None])
 

@@ -116,7 +116,14 @@ def _sliced(edit: Editor, v: Value, op: Slice, shape: Shape) -> Value:
             return g.broadcast(inner, whole)
         if v.shape != shape and inner.shape[0] == 1:
             return g.broadcast(g.view(inner, small), whole)
-    return g.push(op, g.view(v, shape))
+    return g.push(op, _viewed(edit, v, shape))
+
+
+def _viewed(edit: Editor, v: Value, shape: Shape) -> Value:
+    """View a value, or take what it is a view of: another slice of that is then the same node."""
+    while isinstance(v.node.op, View) and v.shape != shape:
+        (v,) = edit.operands(v.node)
+    return edit.graph.view(v, shape)
 
 
 RULES = (SliceEarly(),)
