@@ -9,10 +9,11 @@ from tests.fuzz.layers import LAYERS
 from tests.fuzz.maker import SYMBOLS, Maker
 from tests.fuzz.patterns import PATTERNS
 from tests.fuzz.program import Program
+from tests.fuzz.rewrites import REWRITES
 
 __all__ = ["FAMILIES", "crash_of", "generate"]
 
-FAMILIES = {**BASICS, **LAYERS, **PATTERNS}
+FAMILIES = {**BASICS, **LAYERS, **PATTERNS, **REWRITES}
 MOST_TRIES = 22
 
 

@@ -52,13 +52,13 @@ def test_two_operands():
     for f in (lambda g, x, y: g.relu(x + y), lambda g, x, y: g.concat([x, y, x], 3)):
         assert "Permute" not in ops_of(check(between(f), TWO, {}))
     out = check(
-        lambda g, x, y: g.permute(x, LAST) + g.permute(y, LAST), TWO, {"join_permutes": 1}
+        lambda g, x, y: g.permute(x, LAST) + g.permute(y, LAST), TWO, {"turn_region": 1}
     )
     assert ops_of(out).count("Permute") == 1
     # nothing is won where one of them is needed anyway
     untouched(
         lambda g, x, y: [g.permute(x, LAST) + g.permute(y, LAST), g.relu(g.permute(y, LAST))],
-        TWO, "join_permutes",
+        TWO, "turn_region",
     )  # fmt: skip
 
 

@@ -157,7 +157,7 @@ def _rows(n: Size, at: Affine, shape: Shape) -> list[Line] | None:
         return None
     row, column = axes if at.strides[axes[1]] == 1 else axes[::-1]
     width = at.strides[row]
-    if at.strides[column] != 1 or provably_ge(width, 1) is not True:
+    if at.strides[column] != 1 or not provably_ge(width, 0):
         return None
     height = exact_div(n, width)
     # with all rows read, a column beyond the width would lie outside of x in the last row

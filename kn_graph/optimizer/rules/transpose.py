@@ -26,7 +26,7 @@ from kn_graph.optimizer.rule import Rule
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.value import Node, Value
 
-__all__ = ["RULES", "JoinPermutes", "TurnRegion"]
+__all__ = ["RULES", "TurnRegion"]
 
 Axes = tuple[int, ...]
 
@@ -87,38 +87,41 @@ class Region:
     Attributes:
         axes: the permutation that the results get.
         nodes: in no order.
-        root: the permutation that is to be replaced.
+        root: what is to be replaced: a permutation of a result, or one of the nodes.
     """
 
     axes: Axes
     nodes: frozenset[Node]
-    root: Node | None = None
+    root: Node
 
 
 class TurnRegion(Rule[Region]):
     """See the module."""
 
     name = "turn_region"
-    roots: ClassVar[tuple[type[Op], ...]] = (Permute,)
+    roots: ClassVar[tuple[type[Op], ...]] = (Permute, *CARRIERS)
 
     def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Region | None:
-        """Try what leads up to a permutation alone, then everything around it."""
-        assert isinstance(node.op, Permute)
-        (v,) = edit.operands(node)
-        if not _carries(edit, v.node):
-            return None
-        axes = node.op.axes
+        """Try what leads up to a permutation, or from one on; then everything around it."""
+        operands = _turned_operands(edit, node)
+        if isinstance(node.op, Permute):
+            axes, start = node.op.axes, operands[0].node
+            if not _carries(edit, start):
+                return None
+        else:
+            permutes = [v.node.op.axes for v in operands if isinstance(v.node.op, Permute)]
+            if not permutes:
+                return None
+            axes, start = inverse(permutes[0]), node
         for down in (False, True):
-            region = Region(axes, _grown(edit, v.node, down=down), node)
+            region = Region(axes, _grown(edit, start, down=down), node)
             if _gain(edit, region) > 0:
                 return region
         return None
 
     def rewrite(self, edit: Editor, found: Region) -> Value:
         """Build the region with other axes; give everybody around what they expect."""
-        turned = _Turned(edit, found)
-        turned.build()
-        return turned.exit
+        return _Turned(edit, found).build()
 
 
 def _grown(edit: Editor, start: Node, *, down: bool) -> frozenset[Node]:
@@ -215,31 +218,32 @@ def _reduced(op: Reduce, axes: Axes) -> Reduce | None:
 
 
 class _Turned:
-    """Builds a region with other axes.
-
-    Attributes:
-        exit: what takes the place of the permutation that the rule started from.
-    """
+    """Builds a region with other axes."""
 
     def __init__(self, edit: Editor, region: Region) -> None:
         self.edit, self.region = edit, region
+        self.back = inverse(region.axes)
         self.values: dict[Value, Value] = {}
-        self.exit: Value
 
-    def build(self) -> None:
-        """Build all nodes, then replace what reads them."""
+    def build(self) -> Value:
+        """Build all nodes and replace what reads them; return what the root becomes."""
+        edit, root = self.edit, self.region.root
+        permuted = edit.operands(root)[0] if isinstance(root.op, Permute) else None
         for node in self._ordered():
-            self.turn(node)
-        readers = [(n.results[0], self.edit.users(n.results[0])) for n in self.region.nodes]
-        for v, users in readers:
-            for user in users:
-                if user not in self.region.nodes and self.edit.alive(user):
-                    self._serve(v, user)
-        inside = {*self.region.nodes, self.region.root}
-        for v, _ in readers:
-            if self.edit.is_output(v) or any(u not in inside for u in self.edit.users(v)):
-                back = self.edit.graph.permute(self.values[v], inverse(self.region.axes))
-                self.edit.replace(v, back)
+            self._turn(node)
+        inside = {*self.region.nodes, root}
+        results = [n.results[0] for n in self.region.nodes]
+        for v, user in [(v, u) for v in results for u in edit.users(v) if u not in inside]:
+            new = self._served(v, user)
+            if new is not None and edit.resolve(user.results[0]) is not edit.resolve(new):
+                edit.replace(user.results[0], new)
+        for v in results:
+            outside = edit.is_output(v) or any(u not in inside for u in edit.users(v))
+            if outside and v.node is not root:
+                edit.replace(v, edit.graph.permute(self.values[v], self.back))
+        if permuted is not None:
+            return self.values[permuted]
+        return edit.graph.permute(self.values[root.results[0]], self.back)
 
     def _ordered(self) -> list[Node]:
         done: dict[Node, None] = {}
@@ -256,7 +260,7 @@ class _Turned:
             stack += [(n, False) for n in before if n in self.region.nodes and n not in done]
         return list(done)
 
-    def turn(self, node: Node) -> None:
+    def _turn(self, node: Node) -> None:
         g, axes = self.edit.graph, self.region.axes
         turned = _turned_operands(self.edit, node)
         operands = [self._entered(v) for v in turned]
@@ -280,58 +284,13 @@ class _Turned:
         self.values[v] = entered
         return entered
 
-    def _serve(self, v: Value, user: Node) -> None:
-        """Let a permutation or reduction outside read what is turned."""
-        g, axes, x = self.edit.graph, self.region.axes, self.values[v]
+    def _served(self, v: Value, user: Node) -> Value | None:
+        """Return what a permutation or reduction outside becomes on what is turned."""
+        g, x = self.edit.graph, self.values[v]
         if isinstance(user.op, Permute):
-            back = inverse(axes)
-            new = g.permute(x, [back[a] for a in user.op.axes])
-            if user is self.region.root:
-                self.exit = new
-                return
-        elif isinstance(user.op, Reduce):
-            op = _reduced(user.op, axes)
-            if op is None:
-                return
-            new = g.push(op, x)
-        else:
-            return
-        if self.edit.resolve(user.results[0]) is not self.edit.resolve(new):
-            self.edit.replace(user.results[0], new)
+            return g.permute(x, [self.back[a] for a in user.op.axes])
+        op = _reduced(user.op, self.region.axes) if isinstance(user.op, Reduce) else None
+        return None if op is None else g.push(op, x)
 
 
-# ---- operations whose operands are all permuted ---------------------------------------------
-
-
-@dataclass(frozen=True)
-class Joined:
-    """An operation of permuted operands, and the permutation."""
-
-    node: Node
-    axes: Axes
-
-
-class JoinPermutes(Rule[Joined]):
-    """f(permute(x), permute(y)) = permute(f(x, y))."""
-
-    name = "join_permutes"
-    roots: ClassVar[tuple[type[Op], ...]] = (Binary, Compare, Select, Concat)
-
-    def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Joined | None:
-        """Find at least two permutations that are read by nobody else, and no other operand."""
-        operands = edit.operands(node)
-        permutes = [v.node.op for v in operands if isinstance(v.node.op, Permute)]
-        if len(permutes) < 2 or any(p != permutes[0] for p in permutes):
-            return None
-        region = Region(inverse(permutes[0].axes), frozenset((node,)))
-        gain = sum(_entry_gain(edit, v, region) for v in _entries(edit, region))
-        return Joined(node, permutes[0].axes) if gain >= 2 else None
-
-    def rewrite(self, edit: Editor, found: Joined) -> Value:
-        """Apply the operation, then permute once."""
-        turned = _Turned(edit, Region(inverse(found.axes), frozenset((found.node,))))
-        turned.turn(found.node)
-        return edit.graph.permute(turned.values[found.node.results[0]], found.axes)
-
-
-RULES = (JoinPermutes(), TurnRegion())
+RULES = (TurnRegion(),)
