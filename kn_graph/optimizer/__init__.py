@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kn_graph.dim_facts import provably_ge
 from kn_graph.graph import Graph
+from kn_graph.ops.source import ReadSizes
 from kn_graph.optimizer.report import OptimizerReport
 from kn_graph.optimizer.settings import OptimizerSettings
-from kn_graph.ops.source import ReadSizes
 from kn_graph.value import Node
 from kn_graph.variants import Assumptions
 

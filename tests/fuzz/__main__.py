@@ -26,6 +26,12 @@ def failure_of(check: str, seed: int) -> tuple[Program, Failure] | None:
     return None if failure is None else (program, failure)
 
 
+def show(text: str) -> None:
+    """Write a line."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     """Run checks over seeds; print a minimal program for each kind of failure."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
@@ -36,7 +42,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.show:
         for seed in args.seeds:
-            print(f"# seed {seed}\n{generate(seed)}\n")
+            show(f"# seed {seed}\n{generate(seed)}\n")
         return 0
     kinds: Counter[tuple[str, str]] = Counter()
     start = time.perf_counter()
@@ -49,14 +55,14 @@ def main() -> int:
             kinds[check, failure.kind] += 1
             head = f"seed {seed} fails the check {check!r}: {failure.kind}"
             if kinds[check, failure.kind] > 1 and not args.all:
-                print(head)
+                show(head)
                 continue
             program, failure = shrink(program, failure)
-            print(f"\n{'=' * 80}\n{head}\n\n{program}\n\n{failure.text}", flush=True)
+            show(f"\n{'=' * 80}\n{head}\n\n{program}\n\n{failure.text}")
     seconds = time.perf_counter() - start
-    print(f"\n{len(args.seeds)} seeds in {seconds:.1f} s, {sum(kinds.values())} failures")
+    show(f"\n{len(args.seeds)} seeds in {seconds:.1f} s, {sum(kinds.values())} failures")
     for (check, kind), count in kinds.most_common():
-        print(f"{count:5}  {check}: {kind}")
+        show(f"{count:5}  {check}: {kind}")
     return 1 if kinds else 0
 
 

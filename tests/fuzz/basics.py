@@ -30,8 +30,10 @@ FLOAT_UNARY = tuple(
 )
 FLOAT_BINARY = ("add", "add", "sub", "mul", "mul", "div", "min", "max", "pow", "prelu", "fmod")
 INT_UNARY = ("neg", "abs", "sign", "square", "bit_not")
-INT_BINARY = ("add", "sub", "mul", "div", "mod", "fmod", "min", "max", "bit_and", "bit_or", "bit_xor",
-              "shift_left", "shift_right")  # fmt: skip
+INT_BINARY = (
+    *("add", "sub", "mul", "div", "mod", "fmod", "min", "max"),
+    *("bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"),
+)
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 DTYPES = (DType.FLOAT32,) * 9 + (DType.FLOAT16, DType.FLOAT64, DType.BFLOAT16)
 INTS = (DType.INT64, DType.INT64, DType.INT32, DType.INT8, DType.UINT8)

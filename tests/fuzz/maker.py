@@ -204,7 +204,9 @@ class Maker:
                 if any(v not in self._held for v in node.operands):
                     continue  # something before it failed
                 out = node.op.eval(self._context, *[self._held[v] for v in node.operands])
-                for v, x in zip(node.results, out if isinstance(out, tuple) else (out,), strict=True):
+                for v, x in zip(
+                    node.results, out if isinstance(out, tuple) else (out,), strict=True
+                ):
                     self._held[v] = np.asarray(x)
                     bind_result(v, self._held[v], self._context)
                 self._note(node)

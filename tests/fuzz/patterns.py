@@ -109,9 +109,7 @@ def layer_norm(m: Maker) -> None:
     if centred is None:
         return
     power = m.one_of(["{0} * {0}", "{0} ** 2.0", "g.unary('square', {0})"])
-    variance = chain(
-        m, centred, power, f"g.reduce('mean', {{0}}, {axes}, keep=True)", "{0} + 1e-5"
-    )
+    variance = chain(m, centred, power, f"g.reduce('mean', {{0}}, {axes}, keep=True)", "{0} + 1e-5")
     if variance is None:
         return
     if m.chance(0.5):

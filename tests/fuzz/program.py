@@ -161,7 +161,7 @@ def array_text(x: Array) -> str:
     dtype = DType.from_numpy(x.dtype)
     if x.size and (x == x.flat[0]).all() and not (x == 0).any() and x.size > 1:
         return _typed(f"np.full({x.shape}, {_number(x.flat[0])}", dtype)
-    if not x.size or not np.any(x.astype(np.float64) != 0) and not _negative_zero(x):
+    if not x.size or (not np.any(x.astype(np.float64) != 0) and not _negative_zero(x)):
         return _typed(f"np.zeros({x.shape}", dtype)
     flat = ", ".join(map(_number, x.ravel()))
     if x.ndim == 0:

@@ -32,7 +32,7 @@ def layout_chain(m: Maker) -> None:
         lambda v: _slice(m, v),
         lambda v: f"g.flip({{0}}, {m.number(0, m.rank(v) - 1)})",
         lambda v: m.one_of(["g.flatten({0}, 1)", "{0}[None]", "g.reshape({0}, (-1,))"]),
-        lambda v: f"g.broadcast({{0}}, (2, *{{0}}.shape))",
+        lambda v: "g.broadcast({0}, (2, *{0}.shape))",
         lambda v: "g.squeeze({0}, [0])" if 1 in m.shape(v)[:1] else "{0}[:1]",
         lambda v: f"g.pad({{0}}, {[(m.number(0, 1), m.number(0, 1)) for _ in m.shape(v)]})",
     ]
@@ -115,7 +115,9 @@ def inner_softmax(m: Maker) -> None:
     back = [order.index(a) for a in range(rank)]
     log = m.one_of(["softmax", "log_softmax"])
     if m.chance(0.5):
-        chain(m, x, f"g.permute({{0}}, {order})", f"g.{log}({{0}}, -1)", f"g.permute({{0}}, {back})")
+        chain(
+            m, x, f"g.permute({{0}}, {order})", f"g.{log}({{0}}, -1)", f"g.permute({{0}}, {back})"
+        )
     else:
         rows = "g.view({0}, ({0}.shape[0] * {0}.shape[1], *{0}.shape[2:]))"
         chain(m, x, rows, f"g.{log}({{0}}, -1)", "g.view({0}, {1}.shape)")
@@ -220,8 +222,12 @@ def gathered_parts(m: Maker) -> None:
     row = m.constant(m.rng.integers(-4, 4, (6,)))
     x = m.new_input(DType.INT64, ("n",))
     index = m.add("g.binary('mod', {0}, g.scalar(4, DType.INT64))", x)
-    options = [("g.gather({0}, {1})", table, index or row), ("g.gather({0}, {1}[1:4])", table, row),
-               ("g.gather({0}, g.iota(3))", table), ("g.gather({0}, g.iota(2) * 2)", table)]  # fmt: skip
+    options = [
+        ("g.gather({0}, {1})", table, index or row),
+        ("g.gather({0}, {1}[1:4])", table, row),
+        ("g.gather({0}, g.iota(3))", table),
+        ("g.gather({0}, g.iota(2) * 2)", table),
+    ]
     template, *args = m.one_of(options)
     m.add(template, *args)
 

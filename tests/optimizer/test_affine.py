@@ -706,11 +706,13 @@ def test_near_miss_casts_with_other_readers():
     optimized(g, affine_cast=0)
 
 
-def test_near_miss_scale_does_not_fit_the_narrow_type():
+@pytest.mark.parametrize("fn", ["mul", "add"])
+def test_near_miss_constant_does_not_fit_the_narrow_type(fn):
     g = Graph()
     x = g.input("x", "float16", ["n", 3, 4, 4])
     y = g.cast(g.conv(x, random(g, 4, 3, 3, 3, dtype="float16")), DType.FLOAT32)
-    g.output("y", g.cast(y * 1e6, DType.FLOAT16))
+    y = g.binary(fn, y, g.scalar(1e6, y.dtype))
+    g.output("y", g.cast(y, DType.FLOAT16))
     _, report = optimized(g, affine_cast=0)
     assert refusals(report, "affine_cast")
 

@@ -8,9 +8,9 @@ import pytest
 from kn_graph import DType, Graph, TensorType, Value, cpu_eval_graph, load_graph_from_onnx_path
 from kn_graph.optimizer import OptimizerSettings, optimize_graph_report
 from kn_graph.optimizer.rules.fold import FoldConstants
-from tests.optimizer.check import build_graph, check, check_model, model_graph, ops_of, untouched
 from tests.ops.examples import EXAMPLES
 from tests.ops.examples_control import body
+from tests.optimizer.check import build_graph, check, check_model, model_graph, ops_of, untouched
 from tests.small_models import info, node
 
 X = {"x": ("float32", ["n", 4])}
@@ -165,6 +165,7 @@ def test_a_large_constant_is_not_kept_twice():
 
 def test_a_mapped_weight_keeps_its_place_in_the_file(tmp_path):
     import onnx
+
     from tests.small_models import model
 
     weights = {"w": constant((512, 64))}

@@ -10,13 +10,13 @@ import pytest
 
 from kn_graph import DType, Graph, Value
 from kn_graph.optimizer import OptimizerSettings
-from tests.optimizer.check import check, model_graph, check_model, ops_of, untouched
+from tests.optimizer.check import check, check_model, model_graph, ops_of, untouched
 from tests.small_models import info, node
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 X = {"x": ("float32", ["n", 4])}
 XY = {"x": ("float32", ["n", 4]), "y": ("float32", ["n", 4])}
-I = {"x": ("int32", ["n", 4])}
+INTS = {"x": ("int32", ["n", 4])}
 B = {"x": ("bool", ["n", 4])}
 BB = {"x": ("bool", ["n", 4]), "y": ("bool", ["n", 4])}
 
@@ -74,8 +74,8 @@ def test_added_zero_of_a_model():
 
 
 def test_a_product_with_zero_is_only_zero_for_integers():
-    check(with_number("mul", 0), I, {"decided_operand": 1})
-    check(with_number("mul", 0, left=True), I, {"decided_operand": 1})
+    check(with_number("mul", 0), INTS, {"decided_operand": 1})
+    check(with_number("mul", 0, left=True), INTS, {"decided_operand": 1})
     check(with_number("mul", 0), X, {"decided_operand": 0})
 
 
@@ -115,7 +115,7 @@ def test_one_operand_twice():
         check(lambda g, x, fn=fn: g.binary(fn, x, x), X, {"same_operands": 1})
     for fn in ("logical_and", "logical_or", "logical_xor"):
         check(lambda g, x, fn=fn: g.binary(fn, x, x), B, {"same_operands": 1})
-    check(lambda g, x: x - x, I, {"same_operands": 1})
+    check(lambda g, x: x - x, INTS, {"same_operands": 1})
     check(lambda g, x: x - x, X, {"same_operands": 0})
 
 
@@ -123,7 +123,7 @@ def test_one_operand_twice():
 
 
 def test_functions_that_undo_or_repeat_each_other():
-    check(lambda g, x: -(-x), X, {"idle_unary": 1})
+    check(lambda g, x: g.neg(g.neg(x)), X, {"idle_unary": 1})
     check(lambda g, x: g.logical_not(g.logical_not(x)), B, {"idle_unary": 1})
     for fn in ("floor", "ceil", "trunc", "round_even"):
         check(lambda g, x, fn=fn: g.unary(fn, g.unary("floor", x)), X, {"idle_unary": 1})
@@ -194,16 +194,14 @@ def test_square_function_and_inverse():
     assert ops_of(check(lambda g, x: g.unary("square", x), X, {"power_form": 1})) == ["mul"]
     out = check(with_number("pow", -1), X, {"power_form": 1}, rtol=2e-7)
     assert ops_of(out) == ["reciprocal"]
-    untouched(with_number("pow", -1), I, "power_form")
+    untouched(with_number("pow", -1), INTS, "power_form")
     untouched(with_number("pow", 2.5), X, "power_form")
     untouched(lambda g, x, y: g.binary("pow", x, y), XY, "power_form")
 
 
 def test_roots_only_of_what_is_not_negative():
     for exponent, rest in ((0.5, ["sqrt"]), (-0.5, ["reciprocal", "sqrt"])):
-        out = check(
-            lambda g, x, e=exponent: (x * x + 1e-6) ** e, X, {"power_form": 1}, rtol=4e-7
-        )
+        out = check(lambda g, x, e=exponent: (x * x + 1e-6) ** e, X, {"power_form": 1}, rtol=4e-7)
         assert set(rest) < set(ops_of(out))
     report = untouched(with_number("pow", 0.5), X, "power_form")
     assert report.refused["power_form", "the base of a power 0.5 may be -infinity"] == 1
@@ -226,7 +224,7 @@ def test_division_by_a_vector_of_powers_of_two():
 def test_other_divisions_stay():
     for number in (3, 10, 0, np.inf, np.nan):
         untouched(with_number("div", number), X, "divide_by_power_of_two", "divide_by_constant")
-    untouched(with_number("div", 2), I, "divide_by_power_of_two")
+    untouched(with_number("div", 2), INTS, "divide_by_power_of_two")
     for number in (2.0**-149, 2.0**127):  # the inverse overflows, or is denormal
         report = untouched(with_number("div", number), X, "divide_by_power_of_two")
         assert any(rule == "divide_by_power_of_two" for rule, _ in report.refused)
@@ -245,7 +243,7 @@ def test_one_divided_by_x():
     out = check(with_number("div", 1, left=True), X, {"reciprocal": 1})
     assert ops_of(out) == ["reciprocal"]
     untouched(with_number("div", 2, left=True), X, "reciprocal")
-    untouched(with_number("div", 1, left=True), I, "reciprocal")
+    untouched(with_number("div", 1, left=True), INTS, "reciprocal")
 
 
 def test_inverse_roots_where_they_are_allowed():
@@ -326,9 +324,7 @@ def test_choices_of_truths():
             B,
             {"select_of_truths": 1},
         )
-    untouched(
-        lambda g, x, y: g.select(x, y, g.scalar(False, DType.BOOL)), BB, "select_of_truths"
-    )
+    untouched(lambda g, x, y: g.select(x, y, g.scalar(False, DType.BOOL)), BB, "select_of_truths")
 
 
 # ---- reductions -----------------------------------------------------------------------------

@@ -199,7 +199,7 @@ def test_one_matrix_by_a_constant_on_the_left():
     assert_equal(g, out, feeds(g))
 
 
-@pytest.mark.parametrize("case", ["computed", "several", "left"])
+@pytest.mark.parametrize("case", ["computed", "several", "left", "repeated rows"])
 def test_near_miss_stacks(case):
     g = Graph()
     x = g.input("x", "float32", [1 if case == "computed" else 2, 3, 4])
@@ -207,6 +207,8 @@ def test_near_miss_stacks(case):
         y = g.matmul(x, g.input("w", "float32", [1, 4, 5]))
     elif case == "several":
         y = g.matmul(x, random(g, 2, 4, 5))
+    elif case == "repeated rows":
+        y = g.matmul(x, g.broadcast(random(g, 1, 1, 5), (2, 4, 5)))
     else:
         y = g.matmul(random(g, 1, 5, 3), x)
     g.output("y", y)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kn_graph import DType, Graph, Value, optimize_graph
+from kn_graph import DType, Graph, Value
 from tests.optimizer.check import build_graph, check, check_model, model_graph, ops_of, untouched
 from tests.small_models import info, node
 
@@ -51,9 +51,7 @@ def test_permutations_cancel_around(f):
 def test_two_operands():
     for f in (lambda g, x, y: g.relu(x + y), lambda g, x, y: g.concat([x, y, x], 3)):
         assert "Permute" not in ops_of(check(between(f), TWO, {}))
-    out = check(
-        lambda g, x, y: g.permute(x, LAST) + g.permute(y, LAST), TWO, {"turn_region": 1}
-    )
+    out = check(lambda g, x, y: g.permute(x, LAST) + g.permute(y, LAST), TWO, {"turn_region": 1})
     assert ops_of(out).count("Permute") == 1
     # nothing is won where one of them is needed anyway
     untouched(
@@ -176,13 +174,11 @@ def test_any_graph_is_the_same_and_has_no_more_permutations(steps, outputs):
                 v = g.broadcast(g.reduce("max", v, [seed % 4], keep=True), v.shape)
             else:
                 v = g.pad(v, [(0, seed % 2)] * 4)
-            if np.prod(v.shape) < 5000:
+            if np.prod(np.array(v.shape)) < 5000:
                 values.append(v)
         return values[-outputs:]
 
     x = {"x": ("float32", [2, 3, 1, 2])}
     out = check(build, x, {}, sizes=[{}], rtol=1e-5)
-    before = ops_of(optimize_graph(build_graph(lambda g, x: x, x)))
-    assert before == []
     plain = ops_of(build_graph(build, x)).count("Permute")
     assert ops_of(out).count("Permute") <= plain

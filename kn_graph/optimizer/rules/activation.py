@@ -14,7 +14,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from kn_graph.dtype import DType
 from kn_graph.op import Op
 from kn_graph.ops.elementwise import Binary, Cast, Unary
 from kn_graph.optimizer.editor import Editor
@@ -184,17 +183,19 @@ class NarrowPow(Rule[Power]):
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings
     ) -> Power | Refused | None:
-        """Find the power between two casts."""
+        """Find the power, or the product that a square has become, between two casts."""
         (power,) = edit.operands(node)
-        dtype: DType = node.results[0].dtype
-        if function(power.node.op) != "pow" or dtype not in FLOATS or not power.dtype.is_float:
+        dtype, fn = node.results[0].dtype, function(power.node.op)
+        if fn not in ("pow", "mul") or dtype not in FLOATS or power.dtype.bits < dtype.bits:
             return None
-        wide, exponent = edit.operands(power.node)
-        number = uniform_number(edit, exponent)
-        if not isinstance(wide.node.op, Cast) or number not in (2, 3):
+        wide, other = edit.operands(power.node)
+        number = 2.0 if fn == "mul" and wide is other else None
+        if fn == "pow":
+            number = uniform_number(edit, other)
+        if number not in (2, 3) or not isinstance(wide.node.op, Cast):
             return None
         (x,) = edit.operands(wide.node)
-        if x.dtype is not dtype or power.dtype.bits < dtype.bits:
+        if x.dtype is not dtype or not power.dtype.is_float:
             return None
         return Power(x, number) if single_use(edit, [power]) else SHARED
 

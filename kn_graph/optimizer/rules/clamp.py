@@ -9,10 +9,8 @@ A NaN passes through all of them. A bound that the operand never crosses is left
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, isnan
-from typing import Any, ClassVar
-
-import numpy as np
+from math import isnan
+from typing import ClassVar
 
 from kn_graph.dtype import DType
 from kn_graph.op import Op

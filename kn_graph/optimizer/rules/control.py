@@ -114,7 +114,7 @@ class SkipLoop(Rule[Skipped]):
         limits = op.has_trip + op.has_condition
         trip = uniform_scalar(edit, operands[0]) if op.has_trip else None
         condition = uniform_scalar(edit, operands[limits - 1]) if op.has_condition else None
-        ends = op.count == 0 or (trip is not None and trip <= 0)
+        ends = op.count == 0 or (trip is not None and int(trip) <= 0)
         if not ends and (condition is None or condition):
             return None
         initial = operands[limits:][: op.carried]

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 
 import kn_graph.ops
-from kn_graph.dim import Size, UnboundSymbolError, evaluate
+from kn_graph.dim import Size, Symbol, UnboundSymbolError, evaluate
 from kn_graph.errors import ExecutionError, KnError
+from kn_graph.graph import Graph
 from kn_graph.op import EvalContext, Op
 from kn_graph.ops.control import ControlOp
 from kn_graph.ops.host import HostCall
@@ -63,10 +64,17 @@ class _NoSizes(EvalContext):
         """Return numbers."""
         return tuple(map(self.size, shape))
 
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise ExecutionError("it depends on the run")
+    def bind(self, symbol: Symbol, number: int) -> None:
+        """Refuse."""
+        raise ExecutionError("a size is only known when it has run")
 
-    bind = run = random_bits = _refuse
+    def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
+        """Refuse."""
+        raise ExecutionError("it runs a body")
+
+    def random_bits(self, stream: int, count: int) -> Any:
+        """Refuse."""
+        raise ExecutionError("it is random")
 
 
 @dataclass(frozen=True)
@@ -187,8 +195,10 @@ def _moves_whole(edit: Editor, v: Value) -> bool:
         return False
     sizes = [known_bytes(u.results[0].type) for u in users]
     have = known_bytes(v.type)
-    return have is not None and all(n is not None for n in sizes) and (
-        sum(n for n in sizes if n is not None) <= have
+    return (
+        have is not None
+        and all(n is not None for n in sizes)
+        and (sum(n for n in sizes if n is not None) <= have)
     )
 
 

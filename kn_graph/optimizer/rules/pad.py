@@ -162,7 +162,12 @@ def _not_neutral(edit: Editor, op: Pool, x: Value, value: np.generic) -> Refused
 
 def _counts(op: Pool, x: Value) -> tuple[Size, ...]:
     axes = zip(
-        x.shape[x.rank - len(op.kernel) :], op.kernel, op.strides, op.dilations, op.pads, strict=True
+        x.shape[x.rank - len(op.kernel) :],
+        op.kernel,
+        op.strides,
+        op.dilations,
+        op.pads,
+        strict=True,
     )
     return tuple(window_count(n, k, s, d, p, ceil=op.ceil) for n, k, s, d, p in axes)
 

@@ -2,7 +2,8 @@
 
 x @ w1 + b1, x @ w2 + b2, ... = slices of x @ [w1 w2 ...] + [b1 b2 ...]: the queries, keys and
 values of an attention, or gate and up projection. Weights are copied once, side by side, up to
-256 MiB for one product. Biases directly behind all products, or some, are merged with them.
+256 MiB for one product. Biases directly behind all products, or some, are merged with them; where
+one is missing, 0 is added.
 """
 
 from __future__ import annotations
@@ -103,18 +104,17 @@ class MergeMatMuls(Rule[Found]):
         product = g.push(found.root.op, found.x, g.constant(weights))
         biased = _biased(edit, product, found.siblings)
         start = 0
-        mine = product
+        mine = biased
         for sibling in found.siblings:
-            part = g.slice(product, 1, start, sibling.width)
-            if sibling.node is found.root:
-                mine = part
-            else:
-                edit.replace(sibling.node.results[0], part)
-            if sibling.bias is not None:
-                out = g.slice(biased, 1, start, sibling.width)
-                out = out if sibling.bias.view is None else g.push(sibling.bias.view, out)
-                edit.replace(sibling.bias.sum.results[0], out)
+            part = g.slice(biased, 1, start, sibling.width)
             start += sibling.width
+            if sibling.bias is not None:
+                out = part if sibling.bias.view is None else g.push(sibling.bias.view, part)
+                edit.replace(sibling.bias.sum.results[0], out)
+            if sibling.node is found.root:
+                mine = part  # nobody reads it where there was a bias
+            elif sibling.bias is None:
+                edit.replace(sibling.node.results[0], part)
         return mine
 
 

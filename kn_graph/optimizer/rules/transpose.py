@@ -10,7 +10,7 @@ number only ever falls, and nothing is moved without need.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from kn_graph.op import Op
@@ -233,7 +233,8 @@ class _Turned:
             self._turn(node)
         inside = {*self.region.nodes, root}
         results = [n.results[0] for n in self.region.nodes]
-        for v, user in [(v, u) for v in results for u in edit.users(v) if u not in inside]:
+        readers = [(x, u) for x in results for u in edit.users(x) if u not in inside]
+        for v, user in readers:
             new = self._served(v, user)
             if new is not None and edit.resolve(user.results[0]) is not edit.resolve(new):
                 edit.replace(user.results[0], new)
