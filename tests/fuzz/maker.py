@@ -128,7 +128,7 @@ class Maker:
         """Add numbers: mostly a constant, sometimes an input."""
         if self.chance(0.2):
             return self.new_input(dtype, shape, kind)
-        return self.constant(fill(self.rng, dtype, tuple(shape), kind))
+        return self.constant(fill(self.rng, dtype, tuple(shape), kind, tiny=False))
 
     def _feed(self, feed: Feed, value: Value) -> None:
         self._feeds.append(feed)

@@ -17,13 +17,29 @@ Generator = np.random.Generator
 KINDS = ("normal", "normal", "normal", "small", "positive", "special", "denormal", "same")
 
 
-def fill(rng: Generator, dtype: DType, shape: tuple[int, ...], kind: str | None = None) -> Array:
-    """Return an array of a kind; a random one by default."""
+def fill(
+    rng: Generator,
+    dtype: DType,
+    shape: tuple[int, ...],
+    kind: str | None = None,
+    *,
+    tiny: bool = True,
+) -> Array:
+    """Return an array of a kind; a random one by default.
+
+    Args:
+        rng: the source of the numbers.
+        dtype: element type.
+        shape: numbers.
+        kind: one of `KINDS`.
+        tiny: whether numbers may be denormal. As factors they vanish when they are combined.
+    """
     if dtype is DType.BOOL:
         return rng.random(shape) < 0.5
     if dtype.is_int:
         return _integers(rng, dtype, shape)
     kind = str(rng.choice(KINDS)) if kind is None else kind
+    kind = "small" if kind == "denormal" and not tiny else kind
     if kind == "small":
         x = rng.integers(-3, 4, shape).astype(np.float64)
     elif kind == "same":
@@ -35,7 +51,8 @@ def fill(rng: Generator, dtype: DType, shape: tuple[int, ...], kind: str | None 
     if kind == "denormal":
         x = x * 1e-6 * _tiny(dtype)
     if kind == "special":
-        odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, _tiny(dtype) / 4, 1e4, -1e-4, 1.0])
+        least = _tiny(dtype) / 4 if tiny else 0.25
+        odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, least, 1e4, -1e-4, 1.0])
         x = np.where(rng.random(shape) < 0.4, rng.choice(odd, shape), x)
     with np.errstate(all="ignore"):
         return np.asarray(x).astype(dtype.numpy)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special  # type: ignore[import-untyped]
+from scipy import special
 
 from kn_graph import scalar
 from kn_graph.dtype import DType, Kind

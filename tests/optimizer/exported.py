@@ -44,7 +44,7 @@ class _Text:
         assert isinstance(call, ast.Call)
         assert isinstance(call.func, ast.Name)
         inputs = [self.value(a) for a in call.args]
-        attributes = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
+        attributes = {k.arg or "": ast.literal_eval(k.value) for k in call.keywords}
         name = f"/{call.func.id}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(call.func.id, inputs, outputs, name, **attributes))
 

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kn_graph import Graph, Value, cpu_eval_graph, load_graph_from_onnx_path
+from kn_graph import DType, Graph, Value, cpu_eval_graph, load_graph_from_onnx_path
 from kn_graph.liveness import live_nodes
 from kn_graph.optimizer import OptimizerReport, OptimizerSettings, optimize_graph_report
+from kn_graph.optimizer.compact import compact_constant
+from kn_graph.optimizer.editor import Editor
 
 UNCOUNTED = {"Input", "Constant", "View", "Broadcast", "Permute", "Slice", "Flip"}
 
@@ -31,8 +33,6 @@ def ops(graph: Graph) -> Counter[str]:
 
 def constant(g: Graph, array: Any, dtype: str = "float32") -> Value:
     """Add a constant of an element type."""
-    from kn_graph import DType
-
     return g.constant(np.asarray(array).astype(DType.parse(dtype).numpy))
 
 
@@ -93,3 +93,50 @@ def stored(folder: Path, name: str) -> Graph:
     if not path.exists():
         pytest.skip(f"{path} is not there")
     return load_graph_from_onnx_path(path)
+
+
+RNG = np.random.default_rng(7)
+
+
+def random(g: Graph, *shape: int, dtype: str = "float32", low: float = 0.5) -> Value:
+    """Add a constant of magnitude `low` to 2, of both signs."""
+    a = RNG.uniform(low, 2, shape) * RNG.choice([-1, 1], shape)
+    return constant(g, a, dtype)
+
+
+def channels(x: Value, n: int, dtype: str = "float32") -> Value:
+    """Add a constant for each channel of x."""
+    return random(x.graph, n, *(1,) * (x.rank - 2), dtype=dtype)
+
+
+def scaled_bias(x: Value, n: int, dtype: str = "float32") -> Value:
+    """Return ((x - a) / b * c + d) along axis 1: a batch normalisation."""
+    a, b, c, d = (channels(x, n, dtype) for _ in range(4))
+    return (x - a) / b * c + d
+
+
+def conv(x: Value, outputs: int, *, bias: bool = True, pad: int = 0, kernel: int = 1) -> Value:
+    """Convolve with random weights."""
+    g, n = x.graph, x.shape[1]
+    assert isinstance(n, int)
+    w = random(g, outputs, n, *(kernel,) * (x.rank - 2))
+    pads = [(pad, pad)] * (x.rank - 2)
+    return g.conv(x, w, random(g, outputs) if bias else None, pads=pads)
+
+
+def other_scalar_ops(graph: Graph) -> list[str]:
+    """Return arithmetic with a constant that is no sum directly behind a product."""
+    edit = Editor(graph)
+    found = []
+    for node in edit.graph.nodes:
+        if node.op.title not in ("add", "sub", "mul", "div"):
+            continue
+        rest = [v for v in node.operands if compact_constant(edit, v) is None]
+        if len(rest) != 1:
+            continue
+        (x,) = rest
+        while x.node.op.title in ("View", "Permute"):
+            (x,) = x.node.operands
+        if node.op.title != "add" or x.node.op.title not in ("Conv", "ConvTranspose", "MatMul"):
+            found.append(f"{node.op.title} of {x.node.op.title}")
+    return found

@@ -74,6 +74,15 @@ def test_the_budget_is_the_size_of_the_constants_or_4_mib():
     check(outer(1024, 1024), {}, {"fold_constants": 1}, sizes=[{}])  # 4 MiB
     report = untouched(outer(1024, 1025), {}, "fold_constants")
     assert [why for rule, why in report.refused if rule == "fold_constants"]
+
+    def product(rows: int):
+        def build(g: Graph) -> Value:
+            return g.constant(constant((rows, 2))) @ g.constant(constant((2, 1024)))
+
+        return build
+
+    check(product(1024), {}, {"fold_constants": 1}, sizes=[{}], rtol=1e-4)
+    untouched(product(1025), {}, "fold_constants")
     large = constant((2 * MIB,))
     check(lambda g: g.constant(large) + 1, {}, {"fold_constants": 1}, sizes=[{}])
 

@@ -146,6 +146,19 @@ def test_query_key_and_value_of_one_product():
             assert n.operands[0] is out.inputs[0]
 
 
+def test_slices_within_a_group_of_axes_stay():
+    flat = {"x": ("float32", ["n", 24])}
+    cut = lambda g, x: g.view(x, (x.shape[0], 4, 6))  # noqa: E731
+    for build in (
+        lambda g, x: g.view(cut(g, x)[:, :, 1:3], (x.shape[0], 8)),
+        lambda g, x: g.view(cut(g, x)[:, ::2], (x.shape[0], 12)),
+    ):
+        untouched(build, flat, "view_of_slice_of_view")
+    out = check(lambda g, x: g.view(cut(g, x)[:, 1:3], (x.shape[0], 12)), flat,
+                {"view_of_slice_of_view": 1})  # fmt: skip
+    assert ops_of(out) == ["Slice"]
+
+
 def test_rotations_keep_their_form():
     # concat(-x2, x1) of one permuted tensor: attention recognises rotary embeddings by it
     x = {"x": ("float32", ["n", 7, 2, 8])}
@@ -225,6 +238,7 @@ def test_slices_of_concatenations():
     for build in (
         lambda g, x, y: joined(g, x, y)[:, 2:4],
         lambda g, x, y: joined(g, x, y)[:, ::4],
+        lambda g, x, y: joined(g, x, y)[:, 0:7:2],
         lambda g, x, y: joined(g, x, y)[:1],
     ):
         untouched(build, {n: (d, [2, s[1]]) for n, (d, s) in PAIR.items()}, "slice_of_concat")

@@ -329,9 +329,7 @@ class ThresholdedRelu(PiecewiseRule):
         if kink.nan_above or (kink.at_above and kink.at != 0) or not np.isfinite(kink.at):
             return None
         if any(function(u.op) == "min" for u in edit.users(node.results[0])):
-            return Refused(
-                "it is half of a clip that drops NaN, in a conversion to integers"
-            )
+            return Refused("it is half of a clip that drops NaN, in a conversion to integers")
         return Applied("thresholded_relu", kink.x, params=(("alpha", kink.at),))
 
 

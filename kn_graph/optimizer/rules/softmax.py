@@ -176,12 +176,12 @@ class LogSoftmax(Rule[Found]):
         inner, nodes = walk.at, {*repeats, *walk.nodes}
         x, between = _shifted(edit, inner, axes)
         nodes |= {*between}
-        if shift is None:
-            if y is not inner:
-                return None
-        elif y is not x or not between or not _is_shift(edit, shift, inner):
+        top = inner if shift is None else x
+        if shift is not None and (not between or not _is_shift(edit, shift, inner)):
             return None
-        return _decided(edit, node, x, axes, nodes)
+        if not Walk(edit, top, y.dtype).reaches(y):
+            return None
+        return _decided(edit, node, x if top is y else y, axes, nodes)
 
     def rewrite(self, edit: Editor, found: Found) -> Value:
         """Build the softmax with a logarithm."""
