@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from kn_graph.dim import Dim, Size, size_sum
+from kn_graph.dim import Dim, Size, size_min, size_sum
 from kn_graph.errors import DTypeError, ExecutionError, ShapeError
 from kn_graph.op import Content, EvalContext, InferContext, Op
 from kn_graph.types import Shape, TensorType, format_shape
@@ -288,6 +288,8 @@ class Pad(Op):
                 ctx.require_ge(pad, 0, "a pad is not negative")
                 if self.mode == "reflect" and pad != 0:
                     ctx.require_ge(n - 1, pad, "a reflecting pad is narrower than its axis")
+                elif self.mode != "constant":
+                    ctx.require_ge(n, size_min(1, pad), "a pad repeats something")
         sizes = (n + before + after for n, (before, after) in zip(x.shape, self.pads, strict=True))
         return TensorType(x.dtype, tuple(sizes))
 

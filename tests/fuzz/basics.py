@@ -315,10 +315,10 @@ def sorting(m: Maker) -> None:
     if roll <= 1:
         k = m.number(0, n)
         m.add_all(f"g.top_k({{0}}, {k}, {axis}, largest={m.chance(0.5)})", x)
+    elif m.dtype(x).is_int:
+        m.add_all(f"g.unique({{0}}, {m.one_of([None, axis])})", x)
     elif roll == 2:
         m.add("g.nonzero({0})", x)
-    elif roll == 3 and m.dtype(x).is_int:
-        m.add_all(f"g.unique({{0}}, {m.one_of([None, axis])})", x)
     else:
         condition = m.constant(m.rng.random(n) < 0.6)
         m.add(f"g.compress({{0}}, {{1}}, {axis})", x, condition)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +20,12 @@ from kn_graph.transform import clone_graph
 from kn_runtime import Device
 from tests.fuzz.program import Program
 
-__all__ = ["CHECKS", "Failure", "run_check"]
+__all__ = ["CHECKS", "ENDLESS", "SECONDS", "Failure", "run_check"]
 
 SAMPLES = 4
+ENDLESS = "does not end"
+SECONDS = 20.0
+"""A check of one program takes a few hundredths of that."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,13 @@ class WrongError(Exception):
         self.kind, self.text = kind, text
 
 
-def run_check(name: str, program: Program) -> Failure | None:
+def run_check(name: str, program: Program, seconds: float = SECONDS) -> Failure | None:
     """Run a check on a program.
+
+    Args:
+        name: one of `CHECKS`.
+        program: what to check.
+        seconds: how long it may take.
 
     Returns:
         What went wrong; nothing where the program itself is not valid, such as one whose indices
@@ -68,7 +78,7 @@ def run_check(name: str, program: Program) -> Failure | None:
         if name != "reference" or not _is_bug(error):
             return None
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _deadline(seconds):
             warnings.simplefilter("error" if name == "reference" else "ignore")
             CHECKS[name](program)
     except WrongError as wrong:
@@ -79,6 +89,22 @@ def run_check(name: str, program: Program) -> Failure | None:
         place = traceback.extract_tb(error.__traceback__)[-1].name
         return Failure(name, f"{type(error).__name__} in {place}", traceback.format_exc(limit=-4))
     return None
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Interrupt what never ends."""
+
+    def stop(*_: Any) -> None:
+        raise WrongError(ENDLESS, f"after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _is_bug(error: Exception) -> bool:

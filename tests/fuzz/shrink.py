@@ -11,17 +11,20 @@ import numpy as np
 from kn_graph import DType, Value
 from kn_graph.compare.walk import Context, walk
 from kn_graph.variants import open_call
-from tests.fuzz.checks import Failure, run_check
+from tests.fuzz.checks import ENDLESS, SECONDS, Failure, run_check
 from tests.fuzz.program import Feed, Program
 
 __all__ = ["shrink"]
 
 MOST_ATTEMPTS = 1500
+SHORT = 2.0
+"""What never ends is tried for so many seconds each time."""
 
 
 def shrink(program: Program, failure: Failure) -> tuple[Program, Failure]:
     """Return the smallest program found that fails the same check in the same way."""
     attempts = 0
+    seconds = SHORT if failure.kind == ENDLESS else SECONDS
     smaller = True
     while smaller and attempts < MOST_ATTEMPTS:
         smaller = False
@@ -29,7 +32,7 @@ def shrink(program: Program, failure: Failure) -> tuple[Program, Failure]:
             attempts += 1
             if attempts >= MOST_ATTEMPTS:
                 break
-            found = run_check(failure.check, candidate)
+            found = run_check(failure.check, candidate, seconds)
             if found is not None and found.kind == failure.kind:
                 program, failure, smaller = candidate, found, True
                 break
@@ -40,6 +43,7 @@ def _candidates(program: Program) -> Iterator[Program]:
     """Yield programs that are a little smaller, the ones that drop most first."""
     if len(program.outputs) > 1:
         yield from (program.only([name]) for name in program.outputs)
+        yield from (program.only(n for n in program.outputs if n != o) for o in program.outputs)
     yield from _cut_short(program)
     yield from _without_lines(program)
     yield from _with_numbers(program)

@@ -120,7 +120,25 @@ def test_other_readers_get_a_permutation_back_only_where_it_pays():
     assert ops_of(check(many, IMAGE, {})).count("Permute") <= 2
 
 
+def test_a_reduction_that_reads_what_is_turned():
+    def build(axes):
+        def inner(g: Graph, x: Value) -> list[Value]:
+            y = g.relu(g.permute(x, LAST))
+            return [g.permute(y, FIRST), g.reduce("max", y, axes)]
+
+        return inner
+
+    out = check(build([1, 2]), IMAGE, {"turn_region": 1})
+    assert "Permute" not in ops_of(out)
+    out = check(build([1]), IMAGE, {})  # columns and channels change places
+    assert ops_of(out).count("Permute") == 1
+
+
 def test_near_misses():
+    # two permutations that differ: one of them always stays, and a new one at the entry
+    swap = [0, 3, 2, 1]
+    both = lambda g, x: [g.permute(g.relu(x), LAST), g.permute(g.relu(x), swap)]  # noqa: E731
+    untouched(both, IMAGE, "turn_region")
     # the second permutation is not the inverse: they compose, nothing cancels
     out = check(lambda g, x: g.permute(g.relu(g.permute(x, LAST)), LAST), IMAGE, {})
     assert ops_of(out).count("Permute") == 1
