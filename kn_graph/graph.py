@@ -238,6 +238,12 @@ class Graph(
         mine.origins = _united(mine.origins, node.origins)
         return mine.results
 
+    def forget(self, node: Node) -> None:
+        """Build an equal node anew the next time, instead of using this one again."""
+        key = (node.op, node.operands)
+        if node.op.pure and self._known.get(key) is node:
+            del self._known[key]
+
     def _infer(self, op: Op, operands: tuple[Value, ...]) -> tuple[ValueType, ...]:
         try:
             types = op.infer(self, *[v.type for v in operands])

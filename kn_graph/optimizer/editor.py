@@ -96,6 +96,8 @@ class Editor:
         if not _same_type(old, new):
             raise InternalError(f"{old!r} replaced by {new!r}: the types differ")
         self._forward[old] = new
+        # built again, the node would be its replacement: in circles, where that is built on it
+        self.graph.forget(old.node)
         users = self._users.pop(old, {})
         mine = self._users.setdefault(new, {})
         for node, count in users.items():
@@ -143,8 +145,13 @@ class Editor:
     # ---- the result -------------------------------------------------------------------------
 
     def order(self) -> list[Node]:
-        """Return the living nodes so that operands come first."""
+        """Return the living nodes so that operands come first.
+
+        Raises:
+            InternalError: a rewrite made a node depend on itself.
+        """
         done: set[Node] = set()
+        opened: set[Node] = set()
         ordered: list[Node] = []
         sources = size_sources(self.graph)
         roots = [v.node for v in self.graph.inputs]
@@ -159,6 +166,9 @@ class Editor:
                 done.add(node)
                 ordered.append(node)
                 continue
+            if node in opened:
+                raise InternalError(f"a rewrite made {node!r} depend on itself; please report this")
+            opened.add(node)
             stack.append((node, True))
             stack.extend((v.node, False) for v in self.operands(node) if v.node not in done)
         return ordered

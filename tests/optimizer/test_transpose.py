@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kn_graph import DType, Graph, Value
+from tests.fuzz.bodies import repeated
 from tests.optimizer.check import build_graph, check, check_model, model_graph, ops_of, untouched
 from tests.small_models import info, node
 
@@ -132,6 +133,26 @@ def test_a_reduction_that_reads_what_is_turned():
     assert "Permute" not in ops_of(out)
     out = check(build([1]), IMAGE, {})  # columns and channels change places
     assert ops_of(out).count("Permute") == 1
+
+
+def test_a_permutation_from_a_region_into_it_is_not_counted_twice():
+    def build(g, x):
+        turned = g.maximum(g.transpose(x), g.constant(np.zeros((1, 2), np.float32)))
+        return turned + g.transpose(turned)
+
+    sizes = [{"n": 1}, {"n": 2}]
+    out = check(build, {"x": ("float32", ["n", "n"])}, {"turn_region": 1}, sizes=sizes)
+    assert ops_of(out).count("Permute") == 1
+
+
+def test_permutations_of_axes_of_size_1_are_not_counted():
+    def build(g, x, y):
+        total = g.transpose(x) + y
+        first = total[:1]
+        looped, _ = repeated(g, first, g.log_softmax(first, -1), 2)  # reads them unturned
+        return [looped, g.transpose(total)]
+
+    check(build, {"x": ("float32", [3, 2]), "y": ("float32", [2, 3])}, {}, rtol=1e-5)
 
 
 def test_near_misses():

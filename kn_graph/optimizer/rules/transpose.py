@@ -172,9 +172,24 @@ def _entries(edit: Editor, region: Region) -> list[Value]:
 
 
 def _gain(edit: Editor, region: Region) -> int:
-    """Return how many permutations fewer there are when a region is turned."""
-    gain = sum(_entry_gain(edit, v, region) for v in _entries(edit, region))
+    """Return how many permutations fewer there are when a region is turned.
+
+    Those of axes of size 1 do not count: they are views.
+    """
+    entries = _entries(edit, region)
+    if any(_leads_back(edit, v, region) for v in entries):
+        return 0
+    gain = sum(_entry_gain(edit, v, region) for v in entries)
     return gain + sum(_exit_gain(edit, n.results[0], region) for n in region.nodes)
+
+
+def _leads_back(edit: Editor, v: Value, region: Region) -> bool:
+    """Whether a permutation goes from the region into it.
+
+    It would be counted twice, as saved where it leaves and where it enters, although turning gives
+    it back with other axes: the region could be turned without end.
+    """
+    return isinstance(v.node.op, Permute) and edit.operands(v.node)[0].node in region.nodes
 
 
 def _entry_gain(edit: Editor, v: Value, region: Region) -> int:
@@ -191,20 +206,21 @@ def _entry_gain(edit: Editor, v: Value, region: Region) -> int:
     dies = not edit.is_output(v) and all(
         u in region.nodes or isinstance(u.op, Permute) for u in edit.users(v)
     )
-    return int(dies) - (not same_order(x.shape, composed))
+    return (dies and not same_order(x.shape, op.axes)) - (not same_order(x.shape, composed))
 
 
 def _exit_gain(edit: Editor, v: Value, region: Region) -> int:
     """Return how many permutations of a result are saved, less the one back for other readers."""
     gain, back = 0, edit.is_output(v)
+    free = same_order(v.shape, region.axes)
     for user in edit.users(v):
         if user in region.nodes:
             continue
         if isinstance(user.op, Permute):
-            gain += user.op.axes == region.axes
+            gain += user.op.axes == region.axes and not free
         elif not (isinstance(user.op, Reduce) and _reduced(user.op, region.axes) is not None):
             back = True
-    return gain - (back and not same_order(v.shape, region.axes))
+    return gain - (back and not free)
 
 
 def _reduced(op: Reduce, axes: Axes) -> Reduce | None:
@@ -229,10 +245,11 @@ class _Turned:
         """Build all nodes and replace what reads them; return what the root becomes."""
         edit, root = self.edit, self.region.root
         permuted = edit.operands(root)[0] if isinstance(root.op, Permute) else None
-        for node in self._ordered():
+        nodes = self._ordered()
+        for node in nodes:
             self._turn(node)
-        inside = {*self.region.nodes, root}
-        results = [n.results[0] for n in self.region.nodes]
+        inside = {*nodes, root}
+        results = [n.results[0] for n in nodes]
         readers = [(x, u) for x in results for u in edit.users(x) if u not in inside]
         for v, user in readers:
             new = self._served(v, user)
