@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from math import gcd, inf, prod
+from math import gcd, inf
 
 from kn_graph.dim import (
     Atom,
@@ -19,6 +19,8 @@ from kn_graph.dim import (
     expand_product,
     of_atom,
 )
+from kn_graph.dim.evaluate import ordered_atoms
+from kn_graph.dim.polynomial import to_size
 
 __all__ = [
     "Constraint",
@@ -30,7 +32,7 @@ __all__ = [
     "provably_ge",
 ]
 
-Bound = float  # an int, or an infinity
+Bound = float  # an int of any size, or an infinity: mixing them overflows, hence `_plus`
 PROOF_DEPTH = 3
 
 
@@ -40,7 +42,22 @@ class SizeError(ValueError):
 
 def bounds(size: Size) -> tuple[Bound, Bound]:
     """Return (lo, hi) that hold for all legal numbers of the symbols: sound, not always tight."""
-    return (size, size) if isinstance(size, int) else _bounds(size, PROOF_DEPTH)
+    return _at(to_size(size), PROOF_DEPTH)
+
+
+def _plus(x: Bound, y: Bound) -> Bound:
+    """Add, where an infinity wins: Python cannot add one to an integer beyond the floats."""
+    return x if abs(x) == inf else y if abs(y) == inf else x + y
+
+
+def _width_product(widths: list[Bound], coefficient: int) -> Bound:
+    if 0 in widths:
+        return 0
+    if inf in widths:
+        return inf if coefficient > 0 else -inf
+    for w in widths:
+        coefficient *= int(w)
+    return coefficient
 
 
 @lru_cache(maxsize=65536)
@@ -79,7 +96,7 @@ def _by_remainder(size: Dim, atom: Atom, factor: int, depth: int) -> tuple[Bound
     assert isinstance(k, int)
     without = size - of_atom(atom, factor)
     lo, hi = _at(without * k + n * factor, depth - 1)
-    lo, hi = lo - max(factor, 0) * (k - 1), hi - min(factor, 0) * (k - 1)
+    lo, hi = _plus(lo, -max(factor, 0) * (k - 1)), _plus(hi, -min(factor, 0) * (k - 1))
     return (lo if lo == -inf else -(-lo // k)), (hi if hi == inf else hi // k)
 
 
@@ -94,8 +111,16 @@ def _replaced(size: Dim, atom: Atom, by: Size) -> Size:
     return total
 
 
-@lru_cache(maxsize=65536)
 def _atom_bounds(atom: Atom) -> tuple[Bound, Bound]:
+    """Return the limits of an atom, those of all atoms inside of it first: chains are long."""
+    if atom.limits is None:
+        for a in ordered_atoms(of_atom(atom), lambda a: a.limits is not None):
+            a.limits = _find_limits(a)
+    assert atom.limits is not None
+    return atom.limits
+
+
+def _find_limits(atom: Atom) -> tuple[Bound, Bound]:
     if isinstance(atom, Symbol):
         return atom.lo, inf if atom.hi is None else atom.hi
     if isinstance(atom, FloorDiv):
@@ -135,9 +160,9 @@ def _interval(size: Dim) -> tuple[Bound, Bound]:
             continue
         if any(limits[a][0] == -inf for a in monomial):
             return -inf, inf
-        widths = [limits[a][1] - limits[a][0] for a in monomial]
-        top = 0 if 0 in widths else coefficient * prod(widths)
-        lo, hi = (lo, hi + top) if coefficient > 0 else (lo + top, hi)
+        widths = [_plus(limits[a][1], -limits[a][0]) for a in monomial]
+        top = _width_product(widths, coefficient)
+        lo, hi = (lo, _plus(hi, top)) if coefficient > 0 else (_plus(lo, top), hi)
     return lo, hi
 
 
@@ -155,7 +180,7 @@ def provably_ge(a: Size, b: Size = 0) -> bool | None:
     """Return whether a >= b for all numbers (True), for none (False), or unknown (None)."""
     if a is b:
         return True
-    difference = a - b
+    difference = to_size(a) - to_size(b)
     if isinstance(difference, int):
         return difference >= 0
     lo, hi = _bounds(difference, PROOF_DEPTH)
@@ -166,7 +191,7 @@ def provably_eq(a: Size, b: Size) -> bool | None:
     """Return whether a == b for all numbers (True), for none (False), or unknown (None)."""
     if a is b or (isinstance(a, Dim) and a == b):
         return True
-    difference = a - b
+    difference = to_size(a) - to_size(b)
     if isinstance(difference, int):
         return difference == 0
     lo, hi = _bounds(difference, PROOF_DEPTH)
@@ -232,7 +257,7 @@ class Constraints:
         if known is False:
             raise SizeError(f"{why}: {a} is not {b}")
         if known is None:
-            self._record(ConstraintKind.EQ, a - b, why)
+            self._record(ConstraintKind.EQ, to_size(a) - to_size(b), why)
 
     def require_ge(self, a: Size, b: Size, why: str) -> None:
         """Require a >= b; what is proven is not recorded.
@@ -244,7 +269,7 @@ class Constraints:
         if known is False:
             raise SizeError(f"{why}: {a} is less than {b}")
         if known is None:
-            self._record(ConstraintKind.GE, a - b, why)
+            self._record(ConstraintKind.GE, to_size(a) - to_size(b), why)
 
     def _record(self, kind: ConstraintKind, dim: Size, why: str) -> None:
         assert isinstance(dim, Dim)  # a number would have been decided

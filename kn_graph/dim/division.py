@@ -15,6 +15,7 @@ from kn_graph.dim.polynomial import (
     size_add,
     size_of,
     terms_of,
+    to_size,
 )
 
 __all__ = ["ceildiv", "exact_div", "floordiv"]
@@ -22,6 +23,7 @@ __all__ = ["ceildiv", "exact_div", "floordiv"]
 
 def exact_div(a: Size, b: Size) -> Size | None:
     """Return q with q*b == a as polynomials, or None: long division by leading terms."""
+    a, b = to_size(a), to_size(b)
     if isinstance(b, int):
         if b == 0 or any(c % b for _, c in terms_of(a)):
             return None
@@ -50,6 +52,7 @@ def floordiv(a: Size, b: Size) -> Size:
     Raises:
         ZeroDivisionError: b is 0.
     """
+    a, b = to_size(a), to_size(b)
     if isinstance(b, int):
         if isinstance(a, int):
             return a // b
@@ -93,4 +96,5 @@ def _divide_reduced(rest: Dim, k: int) -> Size:
 
 def ceildiv(a: Size, b: Size) -> Size:
     """Divide by a size of at least 1, rounding up."""
+    a, b = to_size(a), to_size(b)
     return floordiv(a + (b - 1), b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 
 from kn_graph.dim.division import floordiv
@@ -14,13 +15,15 @@ from kn_graph.dim.polynomial import (
     Max,
     Size,
     Symbol,
+    named_if_large,
     of_atom,
     size_add,
     size_multiply,
     terms_of,
+    to_size,
 )
 
-__all__ = ["UnboundSymbolError", "evaluate", "substitute", "symbols_of"]
+__all__ = ["UnboundSymbolError", "evaluate", "ordered_atoms", "substitute", "symbols_of"]
 
 
 class UnboundSymbolError(KeyError):
@@ -33,24 +36,29 @@ class UnboundSymbolError(KeyError):
 
 def symbols_of(size: Size) -> frozenset[Symbol]:
     """Return all symbols in a size."""
-    return frozenset() if isinstance(size, int) else size.symbols
+    return size.symbols if isinstance(size, Dim) else frozenset()
 
 
 _REBUILD: dict[type[Atom], Callable[..., Size]] = {
     FloorDiv: floordiv,
     Max: size_max,
-    Let: lambda size: size,  # named again where it is used, if it is still large
+    Let: named_if_large,
 }
 
 
-def _ordered_atoms(size: Dim) -> list[Atom]:
-    """Return all atoms at any depth, operands before what uses them."""
-    found = set(size.atoms)
+def ordered_atoms(size: Dim, known: Callable[[Atom], bool] = lambda a: False) -> list[Atom]:
+    """Return all atoms at any depth, operands before what uses them.
+
+    Args:
+        size: where to look.
+        known: says which atoms to leave out, with what is inside of them.
+    """
+    found = {a for a in size.atoms if not known(a)}
     stack = list(found)
     while stack:
         for arg in stack.pop().args:
             if isinstance(arg, Dim):
-                new = arg.atoms - found
+                new = {a for a in arg.atoms if a not in found and not known(a)}
                 found |= new
                 stack.extend(new)
     return sorted(found)
@@ -64,12 +72,14 @@ def evaluate(size: Size, env: Mapping[Symbol, int]) -> int:
     """
     if isinstance(size, int):
         return size
+    if not isinstance(size, Dim):
+        return operator.index(size)
     known: dict[Atom, int] = {}
-    for atom in _ordered_atoms(size):
+    for atom in ordered_atoms(size):
         if isinstance(atom, Symbol):
             if atom not in env:
                 raise UnboundSymbolError(f"the symbolic size {atom.name!r} has no number")
-            known[atom] = env[atom]
+            known[atom] = operator.index(env[atom])  # NumPy's integers overflow silently
         else:
             known[atom] = atom.compute([_value(d, known) for d in atom.args])
     return _value(size, known)
@@ -86,12 +96,13 @@ def _value(size: Size, known: Mapping[Atom, int]) -> int:
 
 def substitute(size: Size, table: Mapping[Symbol, Size]) -> Size:
     """Return a size with symbols replaced by sizes, canonical again."""
+    size = to_size(size)
     if isinstance(size, int) or size.symbols.isdisjoint(table):
         return size
     known: dict[Atom, Size] = {}
-    for atom in _ordered_atoms(size):
+    for atom in ordered_atoms(size):
         if isinstance(atom, Symbol):
-            known[atom] = table.get(atom, of_atom(atom))
+            known[atom] = to_size(table[atom]) if atom in table else of_atom(atom)
         elif atom.symbols.isdisjoint(table):
             known[atom] = of_atom(atom)
         else:

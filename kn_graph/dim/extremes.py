@@ -15,6 +15,7 @@ from kn_graph.dim.polynomial import (
     size_of,
     term_key,
     terms_of,
+    to_size,
 )
 
 __all__ = ["size_max", "size_min"]
@@ -29,7 +30,7 @@ def size_max(*sizes: Size) -> Size:
     """
     if all(isinstance(s, int) for s in sizes):
         return max(sizes)  # type: ignore[type-var]
-    kept = _undominated(_flattened(sizes))
+    kept = _undominated(_flattened(map(to_size, sizes)))
     if len(kept) == 1:
         return kept[0]
     tables = [dict(terms_of(s)) for s in kept]
@@ -46,26 +47,31 @@ def _sort_key(size: Size) -> list[tuple[int, list[tuple[int, int]], int]]:
     return [(*term_key(t), t[1]) for t in terms_of(size)]
 
 
-def _flattened(sizes: Iterable[Size]) -> list[Size]:
-    """Return the arguments, those of `max(..) + x` taken apart."""
-    flat: dict[Size, None] = {}
+def _flattened(sizes: Iterable[Size]) -> list[list[Size]]:
+    """Return the arguments in groups, those of `max(..) + x` taken apart as one group."""
+    groups: list[list[Size]] = []
     for s in sizes:
         inner = [m[0] for m, c in terms_of(s) if c == 1 and len(m) == 1 and isinstance(m[0], Max)]
         if len(inner) == 1:
             rest = s - of_atom(inner[0])
-            flat |= {rest + x: None for x in inner[0].args}
+            groups.append([rest + x for x in inner[0].args])
         else:
-            flat[s] = None
-    return list(flat)
+            groups.append([s])
+    return groups
 
 
-def _undominated(sizes: list[Size]) -> list[Size]:
+def _undominated(groups: list[list[Size]]) -> list[Size]:
+    """Return the arguments without those that are never larger than another one.
+
+    Within a group that has been settled when its maximum was made.
+    """
     from kn_graph.dim_facts import provably_ge
 
-    kept = list(sizes)
-    for s in sizes:
-        if any(other is not s and provably_ge(other, s) for other in kept):
-            kept.remove(s)
+    kept: list[Size] = []
+    for group in groups:
+        new = [s for s in group if not any(provably_ge(other, s) for other in kept)]
+        kept = [s for s in kept if not any(provably_ge(other, s) for other in new)]
+        kept += new
     return kept
 
 
@@ -73,4 +79,4 @@ def size_min(*sizes: Size) -> Size:
     """Return the smallest."""
     if all(isinstance(s, int) for s in sizes):
         return min(sizes)  # type: ignore[type-var]
-    return -size_max(*(-s for s in sizes))
+    return -size_max(*(-to_size(s) for s in sizes))

@@ -18,6 +18,7 @@ from enum import Enum
 from functools import lru_cache
 from itertools import count
 from numbers import Integral
+from threading import Lock
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -43,10 +44,12 @@ __all__ = [
     "symbol",
     "term_key",
     "terms_of",
+    "to_size",
 ]
 
 MAX_TERMS, MAX_DEPTH = 48, 3
-"""An expression beyond these gets a name: nested min and max would double with every level."""
+"""An expression beyond these gets a name: nested min and max would double with every level, and
+a maximum of n sizes costs n proofs for each size that joins it. Terms inside of atoms count."""
 
 
 class SymbolKind(Enum):
@@ -69,18 +72,24 @@ class Atom:
         depth: the nesting below the next named expression.
         args: the sizes inside.
         symbols: all symbols inside.
+        weight: how many terms there are inside, down to the next named expressions.
+        limits: its smallest and largest number, once `dim_facts` has found them.
     """
 
-    __slots__ = ("__weakref__", "args", "depth", "order", "symbols")
+    __slots__ = ("__weakref__", "args", "depth", "limits", "order", "symbols", "weight")
 
     args: tuple[Size, ...]
     depth: int
     order: tuple[int, int]
     symbols: frozenset[Symbol]
+    weight: int
+    limits: tuple[float, float] | None
 
     def __init__(self, args: tuple[Size, ...], symbols: frozenset[Symbol] | None = None) -> None:
         inner = [a for d in args if isinstance(d, Dim) for a in d.atoms]
         self.args = args
+        self.limits = None
+        self.weight = sum(map(_weight, args))
         rank = 1 + max((a.order[0] for a in inner), default=-1)
         self.order = (rank, next(_serial))
         self.depth = 1 + max((a.depth for a in inner), default=-1)
@@ -134,7 +143,7 @@ class FloorDiv(Atom):
 
     def __str__(self) -> str:
         """Return `(a+1)//2`."""
-        return "//".join(map(_factor_text, self.args))
+        return "//".join(map(_operand_text, self.args))
 
 
 class Max(Atom):
@@ -158,7 +167,7 @@ class Let(Atom):
 
     def __init__(self, args: tuple[Size, ...]) -> None:
         super().__init__(args)
-        self.depth = 0
+        self.depth = self.weight = 0
 
     def compute(self, numbers: list[int]) -> int:
         """Return the number itself."""
@@ -169,15 +178,25 @@ class Let(Atom):
         return f"let{self.order[1]}"
 
 
+def _weight(size: Size) -> int:
+    if isinstance(size, int):
+        return 1
+    return len(size.terms) + sum(a.weight for a in size.atoms)
+
+
 _interned: WeakValueDictionary[tuple[type[Atom], tuple[Size, ...]], Atom] = WeakValueDictionary()
+_interning = Lock()
 
 
 def intern(kind: type[Atom], *args: Size) -> Atom:
     """Return the one atom of a kind with these arguments."""
     found = _interned.get((kind, args))
     if found is None:
-        found = kind(args)
-        _interned[kind, args] = found
+        with _interning:  # two threads must not make one each: atoms compare by identity
+            found = _interned.get((kind, args))
+            if found is None:
+                found = kind(args)
+                _interned[kind, args] = found
     return found
 
 
@@ -304,9 +323,13 @@ def _atom_text(atom: Atom) -> str:
     return f"({atom})" if isinstance(atom, FloorDiv) else str(atom)
 
 
-def _factor_text(size: Size) -> str:
-    simple = isinstance(size, int) or (len(size.terms) == 1 and size.terms[0][1] == 1)
-    return str(size) if simple else f"({size})"
+def _operand_text(size: Size) -> str:
+    if isinstance(size, Dim):
+        (monomial, coefficient), *more = size.terms
+        # `b//a*c` would be read as `(b//a)*c`
+        if more or coefficient != 1 or len(monomial) != 1:
+            return f"({size})"
+    return str(size)
 
 
 def _arithmetic(f: Callable[[Any, Any], Size], a: Dim, b: Any) -> Any:
@@ -319,6 +342,11 @@ def _floordiv(a: Size, b: Size) -> Size:
     from kn_graph.dim.division import floordiv  # which is written with these operators
 
     return floordiv(a, b)
+
+
+def to_size(number: Any) -> Size:
+    """Return a size as it is, and integers of NumPy, which overflow silently, as Python's."""
+    return number if isinstance(number, (int, Dim)) else operator.index(number)
 
 
 def term_key(term: tuple[Monomial, int]) -> tuple[int, list[tuple[int, int]]]:
@@ -383,7 +411,7 @@ def named_if_large(size: Size) -> Size:
     """Return a size, or a name for it where it has grown too large."""
     if isinstance(size, int):
         return size
-    if len(size.terms) <= MAX_TERMS and all(a.depth <= MAX_DEPTH for a in size.atoms):
+    if all(a.depth <= MAX_DEPTH for a in size.atoms) and _weight(size) <= MAX_TERMS:
         return size
     return of_atom(intern(Let, size))
 
@@ -399,7 +427,7 @@ def size_sum(sizes: Iterable[Size]) -> Size:
     """Add sizes up."""
     total: Size = 0
     for s in sizes:
-        total = total + s
+        total = total + to_size(s)
     return total
 
 
@@ -407,7 +435,7 @@ def size_prod(sizes: Iterable[Size]) -> Size:
     """Multiply sizes, numbers first."""
     number = 1
     symbolic: Size | None = None
-    for s in sizes:
+    for s in map(to_size, sizes):
         if isinstance(s, int):
             number *= s
         else:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
+from fractions import Fraction
+from math import ceil, floor, inf
+from threading import Barrier, Thread
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kn_graph.dim import (
     Dim,
@@ -17,6 +23,7 @@ from kn_graph.dim import (
     ceildiv,
     evaluate,
     exact_div,
+    floordiv,
     parse_size,
     size_max,
     size_min,
@@ -29,6 +36,7 @@ from kn_graph.dim import (
 from kn_graph.dim_facts import Constraints, SizeError, bounds, provably_eq, provably_ge
 
 A, B, C = symbol("a"), symbol("b"), symbol("c", lo=0)
+A_SYMBOL: Any = A.as_symbol
 SYMBOLS = {"a": A, "b": B, "c": C}
 Reference = Callable[[dict[str, int]], int]
 
@@ -68,7 +76,7 @@ def random_size(rng: random.Random, depth: int) -> tuple[Size, Reference]:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_expressions_evaluate_and_are_bounded_soundly(seed: int) -> None:
     rng = random.Random(seed)
-    for _ in range(60):
+    for _ in range(150):
         size, reference = random_size(rng, rng.randint(1, 4))
         lo, hi = bounds(size)
         for _ in range(8):
@@ -256,3 +264,177 @@ def test_constraints_keep_only_what_is_open() -> None:
         facts.require_eq(3, 4, "split")
     with pytest.raises(SizeError, match="pad"):
         facts.require_ge(-A, 0, "pad")
+
+
+INT64: Any = np.int64
+NUMPY: list[tuple[Any, Size]] = [
+    (floordiv(A, INT64(2)), A // 2),
+    (floordiv(INT64(7), A), 7 // A),
+    (exact_div(4 * A, INT64(2)), 2 * A),
+    (ceildiv(A, INT64(2)), (A + 1) // 2),
+    (size_max(INT64(3), INT64(2)), 3),
+    (size_min(A, INT64(0)), 0),
+    (size_prod([INT64(2**40), INT64(2**40)]), 2**80),
+    (size_sum([INT64(2**62), INT64(2**62)]), 2**63),
+    (evaluate(A * A, {A_SYMBOL: INT64(2**40)}), 2**80),
+    (evaluate(INT64(3), {}), 3),
+    (substitute(A * A, {A_SYMBOL: INT64(2**40)}), 2**80),
+    (INT64(7) // A, 7 // A),
+    (INT64(7) % A, 7 % A),
+    (A % np.int32(4), A % 4),
+    (np.uint8(3) - A, 3 - A),
+]
+
+
+@pytest.mark.parametrize(("got", "want"), NUMPY, ids=range(len(NUMPY)))
+def test_integers_of_numpy_are_exact_like_those_of_python(got: Any, want: Size) -> None:
+    assert type(got) is type(want)
+    assert got == want
+    if isinstance(got, Dim):
+        assert all(type(c) is int for _, c in got.terms)
+
+
+def test_numpy_integers_can_be_compared() -> None:
+    assert provably_eq(INT64(2), INT64(2)) is True
+    assert provably_ge(INT64(0), A) is False
+    assert bounds(INT64(2)) == (2, 2)
+    assert symbols_of(INT64(2)) == frozenset()
+
+
+CHAIN = [symbol(f"s{i}") for i in range(300)]
+STEPS: dict[str, Callable[[Any, Any, int], Size]] = {
+    "half": lambda x, s, i: (x + 1) // 2,
+    "scaled half": lambda x, s, i: (x + 1) // 2 * B + 1,
+    "quotient": lambda x, s, i: (x + 1) // s,
+    "product": lambda x, s, i: x * (s + 1),
+    "max": lambda x, s, i: size_max(x, s),
+    "min and max": lambda x, s, i: size_max(x, s) if i % 2 else size_min(x, s + 2),
+}
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_long_chains_are_built_bounded_and_substituted(
+    step: Callable[[Any, Any, int], Size],
+) -> None:
+    numbers = {s.as_symbol: 1 + i * 7 % 11 for i, s in enumerate(CHAIN)} | env({"a": 5, "b": 2})
+    x: Size = A
+    for i, s in enumerate(CHAIN):
+        x = step(x, s, i)
+    want = evaluate(x, numbers)
+    lo, hi = bounds(x)
+    assert lo <= want <= hi
+    assert lo > -inf
+    assert evaluate(substitute(x, {A_SYMBOL: 5}), numbers) == want
+    assert len(str(x)) < 2000
+
+
+def test_a_maximum_of_many_is_one_of_named_maxima() -> None:
+    x: Size = A
+    for s in CHAIN[:100]:
+        x = size_max(x, s)
+    assert isinstance(x, Dim)
+    assert all(len(a.args) <= 48 for a in x.atoms)
+    assert len(x.symbols) == 101
+
+
+def test_bounds_beyond_floats_are_exact() -> None:
+    huge = 2**2000
+    assert bounds(A * huge - B) == (-inf, inf)
+    assert bounds(A * huge + B) == (huge + 1, inf)
+    assert bounds(-A * huge) == (-inf, -huge)
+    short = symbol("short", lo=2, hi=3)
+    assert bounds(short * huge) == (2 * huge, 3 * huge)
+    assert bounds((A + huge) // huge) == (1, inf)
+    assert bounds(symbol("large", lo=huge) * 2) == (2 * huge, inf)
+
+
+def test_threads_make_the_same_sizes() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(30):
+            assert all(made == made_first for made, made_first in _made_by_threads())
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _made_by_threads() -> list[tuple[list[Size], list[Size]]]:
+    x, barrier = symbol("x"), Barrier(4)
+    made: list[list[Size]] = [[] for _ in range(4)]
+
+    def work(out: list[Size]) -> None:
+        barrier.wait()
+        out.extend((x * 7 + j) // (11 + j) for j in range(20))
+
+    threads = [Thread(target=work, args=(out,)) for out in made]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return [(out, made[0]) for out in made]
+
+
+RATIONAL: list[tuple[str, Callable[[int, int], int]]] = [
+    ("floor(a/2 - 1/2) + 1", lambda a, b: floor(Fraction(a - 1, 2)) + 1),
+    ("floor(a/3 + b/2)", lambda a, b: floor(Fraction(a, 3) + Fraction(b, 2))),
+    ("ceiling(a/2) * b", lambda a, b: ceil(Fraction(a, 2)) * b),
+    ("ceil(a/(0-2))", lambda a, b: ceil(Fraction(a, -2))),
+    ("2*(a/2)", lambda a, b: a),
+    ("b*(a/2)", lambda a, b: floor(Fraction(a * b, 2))),
+    ("a/b", lambda a, b: a // b),
+    ("Max(a, b) - Min(a, b)", lambda a, b: abs(a - b)),
+    (" a + b ", lambda a, b: a + b),
+    ("a/2//b", lambda a, b: floor(Fraction(a, 2 * b))),
+    ("(a/2) % 2", lambda a, b: floor(Fraction(a, 2) % 2)),
+]
+
+
+@pytest.mark.parametrize(("text", "want"), RATIONAL, ids=[t for t, _ in RATIONAL])
+@given(a=st.integers(1, 40), b=st.integers(1, 40))
+def test_a_slash_divides_exactly_until_it_is_rounded(
+    text: str, want: Callable[[int, int], int], a: int, b: int
+) -> None:
+    size = parse_size(text, SYMBOLS.__getitem__)
+    assert evaluate(size, env({"a": a, "b": b})) == want(a, b)
+
+
+@pytest.mark.parametrize("text", ["floor(a, b)", "floor()", "max()", "max(a, key=b)", "floor(*a)"])
+def test_calls_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no expression"):
+        parse_size(text, SYMBOLS.__getitem__)
+
+
+DIVISORS = [
+    B // (A * C + 1), B // (A * B), (A // 2) // B, B // (A // 2 + 1), B // ((A + 1) // 2),
+    A // (B // 2 + B),
+    7 // (2 * A), -(A // 2) + B, (A * B) // 2, A * (B // 2), A // size_max(B, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", DIVISORS, ids=map(str, DIVISORS))
+@given(a=st.integers(1, 9), b=st.integers(1, 9), c=st.integers(0, 4))
+def test_text_of_quotients_reads_back(size: Size, a: int, b: int, c: int) -> None:
+    numbers = env({"a": a, "b": b, "c": c})
+    again = parse_size(str(size), SYMBOLS.__getitem__)
+    try:
+        want = evaluate(size, numbers)
+    except ZeroDivisionError:
+        return
+    assert evaluate(again, numbers) == want
+
+
+def test_text_is_plain() -> None:
+    assert str(2 * A + 1) == "2*a+1"
+    assert str(size_max(A, B)) == "max(a, b)"
+    assert str(B // (A * B * B + A)) == "(b//(a*b*b+a))"
+
+
+@given(x=st.integers(-9, 9), k=st.integers(1, 9), j=st.integers(1, 9), n=st.integers(-60, 60))
+def test_divisions_of_negative_numbers_round_down(x: int, k: int, j: int, n: int) -> None:
+    s = symbol("s", lo=-60)
+    size = ((s * x + n) // j + x) // k
+    want = lambda v: ((v * x + n) // j + x) // k  # noqa: E731
+    for v in (-60, -7, 0, 3):
+        assert evaluate(size, {s.as_symbol: v}) == want(v)  # type: ignore[dict-item]
+        lo, hi = bounds(size)
+        assert lo <= want(v) <= hi
