@@ -224,11 +224,12 @@ def _exact_outputs(graph: Graph) -> set[str]:
 def _scores_of_indices(graph: Graph) -> dict[str, tuple[Value, int]]:
     """Return what the outputs that are indices of extremes were chosen by, and along which axis."""
     found = {}
-    for name, v in graph.outputs.items():
-        while isinstance(v.node.op, (View, Cast)) and _whole(v.node.operands[0]):
+    for name, end in graph.outputs.items():
+        v = end
+        while _whole(v) and isinstance(v.node.op, (View, Cast)):
             (v,) = v.node.operands
-        op = v.node.op
-        if isinstance(op, ArgReduce) or (isinstance(op, TopK) and v.result == 1):
+        op, chosen = v.node.op, v.result == 1
+        if _whole(end) and (isinstance(op, ArgReduce) or (isinstance(op, TopK) and chosen)):
             found[name] = (v.node.operands[0], op.axis)
     return found
 

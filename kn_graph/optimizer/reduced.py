@@ -88,7 +88,7 @@ class Walk:
         if self.function() != fn:
             return None
         operands = self._edit.operands(self.at.node)
-        for i in (0, 1) if first is None else (int(not first),):
+        for i in (0, 1) if first is None else (int(first),):
             # operand i is where the walk goes on
             number = uniform_number(self._edit, operands[1 - i])
             if number is not None:

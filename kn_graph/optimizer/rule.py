@@ -11,7 +11,7 @@ from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.value import Node, Value
 
-__all__ = ["Refused", "Rule"]
+__all__ = ["SHARED", "Refused", "Rule"]
 
 F = TypeVar("F")
 
@@ -25,6 +25,9 @@ class Refused:
     """
 
     reason: str
+
+
+SHARED = Refused("an intermediate result has other readers")
 
 
 class Rule(ABC, Generic[F]):

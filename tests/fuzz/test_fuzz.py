@@ -185,7 +185,18 @@ def test_a_rule_that_loses_a_name_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert first_failure("optimize")[1].kind == "interface"
 
 
-def test_a_device_that_is_wrong_by_a_millionth_of_a_part_is_found(
+def test_a_rule_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def optimize(graph: Graph) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(checks, "optimize_graph_report", optimize)
+    failure = run_check("optimize", generate(0), seconds=0.1)
+    assert failure is not None
+    assert failure.kind == checks.ENDLESS
+
+
+def test_a_device_whose_float64_is_slightly_wrong_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def evaluate(graph: Graph, inputs: Any, dims: Any = None, *, seed: int = 0) -> dict[str, Any]:

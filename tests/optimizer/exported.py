@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,13 @@ from onnx import NodeProto, helper, numpy_helper
 
 from kn_graph import DType, Graph
 from kn_graph.onnx import load_graph_from_onnx_bytes
+from kn_graph.optimizer import OptimizerSettings
+from kn_graph.optimizer.rules import RULES
 from tests.small_models import info, model
 
-__all__ = ["drawn", "exported", "special"]
+__all__ = ["drawn", "exported", "only", "special"]
+
+PACKAGE = "kn_graph.optimizer.rules"
 
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42, -1e-42, 1e-5, -1e-5, 1e30, -1e30, 60, -60)
 
@@ -83,6 +88,12 @@ def exported(
     arrays = {n: np.asarray(w).astype(kind.numpy) for n, w in (weights or {}).items()}
     proto = model(body.nodes, infos, weights={**body.weights, **arrays}, opset=opset)
     return load_graph_from_onnx_bytes(proto.SerializeToString())
+
+
+def only(*modules: str) -> OptimizerSettings:
+    """Return settings that leave nothing but the rules of some modules, and folding."""
+    allowed = {r.name for m in ("fold", *modules) for r in import_module(f"{PACKAGE}.{m}").RULES}
+    return OptimizerSettings(disabled=frozenset({r.name for r in RULES} - allowed))
 
 
 def special(dtype: str, columns: int = 4) -> np.ndarray:

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kn_graph import DType, Graph, cpu_eval_graph
+from kn_graph import DType, Graph, cpu_eval_graph, load_graph_from_onnx_bytes
 from kn_graph.optimizer import OptimizerSettings, optimize_graph_report
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.polynomial import polynomial
 from kn_graph.transform import clone_graph
-from tests.optimizer.exported import drawn, exported, special
+from models.generate import model_bytes
+from tests.optimizer.exported import drawn, exported, only, special
 from tests.optimizer.rewriting import EXPORTS, MODELS, ops, optimized, refusals, stored
 
 Exact = Callable[[np.ndarray], np.ndarray]
@@ -182,6 +183,15 @@ def test_each_form_is_one_row(exporter, text, rule, row, form, dtype):
 
 
 @pytest.mark.parametrize(("exporter", "text", "rule", "row", "form"), FORMS, ids=IDS)
+def test_no_other_rule_is_needed(exporter, text, rule, row, form):
+    out, report = optimize_graph_report(
+        exported(text), only("activation", "gate", "slope", "piecewise")
+    )
+    assert report.fired[rule] == 1, str(report)
+    assert dict(ops(out)) == {row: 1}
+
+
+@pytest.mark.parametrize(("exporter", "text", "rule", "row", "form"), FORMS, ids=IDS)
 def test_nan_comes_out_where_it_did(exporter, text, rule, row, form):
     graph = exported(text)
     out, _ = optimized(graph)
@@ -207,6 +217,9 @@ NEAR_MISSES = {
     "doubled": "y = Mul(Mul(x, 2.0), Sigmoid(x))",
     "clip to 5": "y = Div(Mul(x, Clip(Add(x, 3.0), 0.0, 5.0)), 6.0)",
     "plus 2": "y = Div(Mul(x, Clip(Add(x, 2.0), 0.0, 6.0)), 6.0)",
+    "clip the wrong way": "y = Div(Clip(Add(x, 3.0), 0.0, -6.0), -6.0)",
+    "wrong beta": "y = Mul(x, HardSigmoid(x, alpha=0.1666666716337204, beta=0.4))",
+    "doubled swish": "y = Mul(Mul(x, 2.0), Sigmoid(Mul(x, 1.5)))",
     "wrong alpha": "y = Mul(x, HardSigmoid(x, alpha=0.2))",
     "tanh of softsign": "y = Mul(x, Tanh(Softsign(x)))",
     "two plus": "y = Div(1.0, Add(2.0, Exp(Neg(x))))",
@@ -236,6 +249,8 @@ MINE = {
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_misses_are_left_alone(name):
     graph = exported(NEAR_MISSES[name])
+    _, report = optimize_graph_report(graph, only("activation", "gate", "slope", "piecewise"))
+    assert not MINE & report.fired.keys(), str(report)
     out, report = optimize_graph_report(graph)
     assert not MINE & report.fired.keys(), str(report)
     if name == "maximum with minus zero":
@@ -253,6 +268,7 @@ def test_another_operand_is_another_function():
         "y = Div(Mul(z, Clip(Add(x, 3.0), 0.0, 6.0)), 6.0)",
         "y = Mul(x, Mul(Sigmoid(x), z))",
         "y = Max(z, Mul(x, 0.1))",
+        "y = Div(z, Add(1.0, Abs(x)))",
         "y = Where(Greater(z, 0.0), x, Mul(x, 0.2))",
         "y = Mul(Mul(x, Add(Erf(Div(x, z)), 1.0)), 0.5)",
     ):
@@ -399,7 +415,27 @@ def test_polynomials_have_the_values_of_their_texts(text):
         np.testing.assert_allclose(value, got, rtol=1e-12, atol=1e-12)
 
 
+def test_what_cancels_is_no_polynomial():
+    for text in ("Sub(x, x)", "Mul(x, 0.0)", "Add(Mul(x, 2.0), Mul(x, -2.0))"):
+        graph = exported(f"y = Add({text}, 1.0)", dtype="float64")
+        edit = Editor(graph)
+        assert polynomial(edit, edit.graph.outputs["y"], (edit.graph.inputs[0],)) is None
+
+
 # ---- models ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "fired"),
+    [
+        ("depthwise_cnn", {"hard_swish": 1}),
+        ("gqa_decoder_step", {"norm": 5, "silu": 2}),
+        ("transformer_layer", {"norm": 2, "gelu": 1}),
+        ("unet_block", {"silu": 12}),
+    ],
+)
+def test_generated_models(name, fired):
+    optimized(load_graph_from_onnx_bytes(model_bytes(name)), **fired)
 
 
 @pytest.mark.real_models

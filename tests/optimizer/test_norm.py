@@ -11,7 +11,7 @@ from kn_graph import DType, Graph, cpu_eval_graph
 from kn_graph.ops.norm import Norm
 from kn_graph.optimizer import OptimizerSettings, optimize_graph_report
 from kn_graph.transform import clone_graph
-from tests.optimizer.exported import drawn, exported, special
+from tests.optimizer.exported import drawn, exported, only, special
 from tests.optimizer.rewriting import EXPORTS, MODELS, ops, optimized, refusals, stored
 
 EPSILON = 1e-5
@@ -152,6 +152,13 @@ def test_each_form_is_one_norm(name):
     assert ops(out).total() <= 3
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_no_other_rule_is_needed(name):
+    out, report = optimize_graph_report(load(name), only("norm"))
+    assert report.fired["norm"] + report.fired["shifted_norm"] == 1, str(report)
+    assert [n.axes for n in norms(out)] == [FORMS[name][1]]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", FORMS)
 def test_results_stay(name, dtype):
@@ -195,6 +202,11 @@ NEAR_MISSES = {
     "v = ReduceMean(Mul(x, x), axes=[2])\ny = Div(d, Sqrt(Add(v, 1e-5)))",
     "unbiased": "d = Sub(x, ReduceMean(x, axes=[2]))\n"
     "v = Div(ReduceSum(Mul(d, d), [2]), 3.0)\ny = Div(d, Sqrt(Add(v, 1e-5)))",
+    "rounded on the way": "h = Cast(Cast(x, to=10), to=1)\n"
+    "y = Div(x, Sqrt(Add(ReduceMean(Mul(h, h), axes=[2]), 1e-5)))",
+    "root of a power": "v = ReduceMean(Mul(x, x), axes=[2])\ny = Div(x, Pow(Add(v, 1e-5), 0.25))",
+    "two over the root": "v = ReduceMean(Mul(x, x), axes=[2])\n"
+    "y = Mul(x, Div(2.0, Sqrt(Add(v, 1e-5))))",
     "sum of squares": "y = Div(x, Sqrt(Add(ReduceSum(Mul(x, x), [2]), 1e-5)))",
     "L2": "y = Div(x, ReduceL2(x, axes=[2]))",
     "maximum": "d = Sub(x, ReduceMax(x, axes=[2]))\n"
@@ -217,8 +229,9 @@ NEAR_MISSES = {
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_misses_are_left_alone(name):
     graph = exported(NEAR_MISSES[name], shape=["n", 4, 4])
-    out, report = optimized(graph)
-    assert not norms(out), str(report)
+    for settings_ in (OptimizerSettings(), only("norm")):
+        out, report = optimized(graph, settings_)
+        assert not norms(out), str(report)
 
 
 def test_a_root_mean_square_of_a_difference_is_an_rms_norm():
@@ -253,6 +266,16 @@ def test_a_square_of_axes_needs_the_right_one():
     g.output("y", g.div(x, g.broadcast(deviation, (4, 4))))
     out, _ = optimized(g, norm=0)
     assert not norms(out)
+
+
+def test_a_mean_of_rows_is_not_that_of_columns():
+    g = Graph("square")
+    x = g.input("x", "float32", [4, 4])
+    d = g.sub(x, g.broadcast(g.reduce("mean", x, [1]), (4, 4)))
+    deviation = g.sqrt(g.reduce("mean", g.mul(d, d), [1], keep=True) + 1e-5)
+    g.output("y", g.div(d, g.broadcast(deviation, (4, 4))))
+    out, _ = optimized(g, norm=1)
+    assert ops(out) == {"reduce_mean": 1, "sub": 1, "RMSNorm": 1}
 
 
 def test_settings_switch_it_off():

@@ -11,7 +11,7 @@ from kn_graph import DType, Graph, cpu_eval_graph
 from kn_graph.ops.norm import Softmax
 from kn_graph.optimizer import OptimizerSettings, optimize_graph_report
 from kn_graph.transform import clone_graph
-from tests.optimizer.exported import drawn, exported, special
+from tests.optimizer.exported import drawn, exported, only, special
 from tests.optimizer.rewriting import MODELS, ops, optimized, refusals, stored
 
 # name: (text, rule, axis, whether it is a logarithm, whether a maximum is subtracted)
@@ -112,6 +112,14 @@ def test_each_form_is_one_softmax(name, dtype):
 
 
 @pytest.mark.parametrize("name", FORMS)
+def test_no_other_rule_is_needed(name):
+    text, rule, axis, log, _ = FORMS[name]
+    out, report = optimize_graph_report(exported(text, shape=SHAPE), only("softmax"))
+    assert report.fired[rule] == 1, str(report)
+    assert softmaxes(out) == [Softmax(axis, log)]
+
+
+@pytest.mark.parametrize("name", FORMS)
 def test_nan_comes_out_where_it_did(name):
     """Where a maximum is subtracted; else what overflowed becomes right."""
     text, _, axis, log, shifted = FORMS[name]
@@ -176,6 +184,8 @@ NEAR_MISSES = {
     "y = Sub(x, Log(ReduceSum(Exp(d), [2])))",
     "other maximum": "d = Sub(x, ReduceMax(x, axes=[1]))\n"
     "y = Sub(x, Add(ReduceMax(x, axes=[2]), Log(ReduceSum(Exp(d), [2]))))",
+    "added minimum": "d = Sub(x, ReduceMax(x, axes=[2]))\n"
+    "y = Sub(x, Add(ReduceMin(x, axes=[2]), Log(ReduceSum(Exp(d), [2]))))",
     "added": "y = Add(x, ReduceLogSumExp(x, axes=[2]))",
 }
 
@@ -183,6 +193,7 @@ NEAR_MISSES = {
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_near_misses_are_left_alone(name):
     graph = exported(NEAR_MISSES[name], shape=["n", 4, 4])
+    optimized(graph, only("softmax"), softmax=0, log_softmax=0, log_of_softmax=0)
     out, _ = optimized(graph, softmax=0, log_softmax=0, log_of_softmax=0)
     x = {"x": drawn("float32", (2, 4, 4))}
     before, after = (cpu_eval_graph(g, x)["y"] for g in (graph, out))
@@ -192,6 +203,15 @@ def test_near_misses_are_left_alone(name):
 def test_the_maximum_over_other_axes_is_no_part_of_it():
     text = "e = Exp(Sub(x, ReduceMax(x, axes=[1])))\ny = Div(e, ReduceSum(e, [2]))"
     out, _ = optimized(exported(text, shape=["n", 4, 4]), softmax=1)
+    assert ops(out) == {"reduce_max": 1, "sub": 1, "Softmax": 1}
+
+
+def test_the_maximum_of_rows_is_not_that_of_columns():
+    g = Graph("square")
+    x = g.input("x", "float32", [4, 4])
+    e = g.exp(g.sub(x, g.broadcast(g.reduce("max", x, [1]), (4, 4))))
+    g.output("y", g.div(e, g.broadcast(g.reduce("sum", e, [1], keep=True), (4, 4))))
+    out, _ = optimized(g, softmax=1)
     assert ops(out) == {"reduce_max": 1, "sub": 1, "Softmax": 1}
 
 

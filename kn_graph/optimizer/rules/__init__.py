@@ -34,6 +34,7 @@ MODULES = (
     "last_row",
     "activation",
     "gate",
+    "slope",
     "piecewise",
     "norm",
     "softmax",

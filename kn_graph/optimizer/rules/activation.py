@@ -19,13 +19,12 @@ from kn_graph.ops.elementwise import Binary, Cast, Unary
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.pattern import uniform_number
 from kn_graph.optimizer.polynomial import FLOATS, function, polynomial, scaled_values
-from kn_graph.optimizer.rule import Refused, Rule
+from kn_graph.optimizer.rule import SHARED, Refused, Rule
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.value import Node, Value
 
 __all__ = ["RULES", "NarrowPow", "Relu", "Sigmoid", "Softplus", "Softsign"]
 
-SHARED = Refused("an intermediate result has other readers")
 ONE_PLUS = {(0,): 1.0, (1,): 1.0}
 
 

@@ -28,7 +28,7 @@ from kn_graph.optimizer.clamps import clamp_at
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.pattern import uniform_number
 from kn_graph.optimizer.polynomial import FLOATS, Polynomial, close, function, polynomial
-from kn_graph.optimizer.rule import Refused, Rule
+from kn_graph.optimizer.rule import SHARED, Refused, Rule
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.value import Node, Value
 
@@ -105,7 +105,7 @@ class GatedRule(Rule[Found]):
         inside = {*outer.nodes, *gate.nodes, *inner.nodes}
         between = [n.results[0] for n in inside if n is not root.node]
         if not edit.only_inside(between, inside):
-            return Refused("an intermediate result has other readers")
+            return SHARED
         return Found(x, params)
 
     def gate(self, edit: Editor, v: Value) -> Gate | None:

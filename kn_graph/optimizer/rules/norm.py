@@ -24,13 +24,12 @@ from kn_graph.ops.norm import Norm
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.polynomial import FLOATS, function
 from kn_graph.optimizer.reduced import Walk, before_broadcast, kept_shape
-from kn_graph.optimizer.rule import Refused, Rule
+from kn_graph.optimizer.rule import SHARED, Refused, Rule
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.value import Node, Value
 
 __all__ = ["RULES", "NarrowNorm", "Normalize", "ShiftedNorm"]
 
-SHARED = Refused("an intermediate result has other readers")
 NARROW = (DType.FLOAT16, DType.BFLOAT16)
 
 

@@ -3,7 +3,6 @@
 - softmax: exp(x - max(x)) / sum(exp(x - max(x))), with or without the maximum;
 - log_softmax: log(softmax(x)), x - log(sum(exp(x))), x - logsumexp(x), with or without a maximum;
 - softmax_view: a softmax between two reshapes that leave its axis alone is one without them;
-- softmax_permute: a softmax between a permutation and its inverse is one along another axis;
 - narrow_softmax: a softmax between two casts is one of the narrow type, which computes in float32
   anyway.
 """
@@ -17,14 +16,14 @@ from kn_graph.dim import size_prod
 from kn_graph.dtype import DType
 from kn_graph.op import Op
 from kn_graph.ops.elementwise import Binary, Cast, Select, Unary
-from kn_graph.ops.layout import Permute, View
+from kn_graph.ops.layout import View
 from kn_graph.ops.norm import Softmax
 from kn_graph.optimizer.axes import axis_groups
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.pattern import uniform_number
 from kn_graph.optimizer.polynomial import FLOATS, function
 from kn_graph.optimizer.reduced import Walk, before_broadcast, kept_shape
-from kn_graph.optimizer.rule import Refused, Rule
+from kn_graph.optimizer.rule import SHARED, Refused, Rule
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.value import Node, Value
 
@@ -33,12 +32,10 @@ __all__ = [
     "LogOfSoftmax",
     "LogSoftmax",
     "NarrowSoftmax",
-    "SoftmaxPermute",
     "SoftmaxQuotient",
     "SoftmaxView",
 ]
 
-SHARED = Refused("an intermediate result has other readers")
 NARROW = (DType.FLOAT16, DType.BFLOAT16)
 
 
@@ -269,33 +266,6 @@ class SoftmaxView(SoftmaxRule):
         return Inner(Softmax(axes[0][0], op.log), x)
 
 
-class SoftmaxPermute(SoftmaxRule):
-    """Permute, softmax, permute back, as tf2onnx writes a softmax along an inner axis."""
-
-    name = "softmax_permute"
-    roots: ClassVar[tuple[type[Op], ...]] = (Permute,)
-    setting = "fuse_softmax"
-
-    def match(
-        self, edit: Editor, node: Node, settings: OptimizerSettings
-    ) -> Inner | Refused | None:
-        """Compare both permutations."""
-        assert isinstance(node.op, Permute)
-        (v,) = edit.operands(node)
-        op = v.node.op
-        if not isinstance(op, Softmax):
-            return None
-        (permuted,) = edit.operands(v.node)
-        before = permuted.node.op
-        if not isinstance(before, Permute):
-            return None
-        if tuple(before.axes[a] for a in node.op.axes) != tuple(range(len(before.axes))):
-            return None
-        if edit.uses(v) > 1:
-            return SHARED
-        return Inner(Softmax(before.axes[op.axis], op.log), edit.operands(permuted.node)[0])
-
-
 class NarrowSoftmax(SoftmaxRule):
     """A softmax of a narrow type between casts to and from float32."""
 
@@ -324,6 +294,5 @@ RULES = (
     LogSoftmax(),
     LogOfSoftmax(),
     SoftmaxView(),
-    SoftmaxPermute(),
     NarrowSoftmax(),
 )
