@@ -25,7 +25,9 @@ from kn_graph.dim import Dim, Size, Symbol, SymbolKind, symbol
 from kn_graph.dim_facts import Constraints, SizeError
 from kn_graph.dtype import DType
 from kn_graph.errors import GraphError, KnError, ShapeError
+from kn_graph.known import Exact, Limit, tracked
 from kn_graph.op import Content, Op, op_symbols
+from kn_graph.ops.layout import Concat
 from kn_graph.ops.source import Constant, Input, ReadSizes, Sizes, constant_array, scalar_array
 from kn_graph.sizes import as_size
 from kn_graph.types import TensorType, ValueType
@@ -36,11 +38,6 @@ __all__ = ["Graph"]
 
 MAX_RANK = 64
 """NumPy's limit."""
-
-MAX_DEGREE = 64
-"""Of a size that is tracked: squared again and again, the next one would be twice as long."""
-
-INT_RANGE = {d: (np.iinfo(d.numpy).min, np.iinfo(d.numpy).max) for d in (DType.INT64, DType.INT32)}
 
 
 class Graph(
@@ -279,12 +276,31 @@ class Graph(
         if content is None:
             return None
         content = np.asarray(content, object)
-        bounds = INT_RANGE.get(t.dtype, (0, 1))
-        return content if all(_tracked(e, *bounds) for e in content.flat) else None
+        elements = [tracked(t.dtype, e) for e in content.ravel().tolist()]
+        if None in elements:
+            return None
+        if not (t.dtype.is_float or self._exact(contents)):
+            return None
+        content = np.empty(content.shape, object)
+        content.reshape(-1)[:] = elements
+        return content
+
+    def _exact(self, contents: Sequence[Content]) -> bool:
+        """Assume that the floats among what is known were never rounded, where that is open."""
+        limits: set[Limit] = set()
+        for content in contents:
+            for e in content.ravel().tolist():
+                if isinstance(e, Exact):
+                    limits |= e.limits
+        why = "floats hold sizes exactly"
+        return all(
+            self.decide_ge(most, n, why) and self.decide_ge(n, -most, why)
+            for n, most in sorted(limits, key=str)
+        )
 
     def _folded(self, content: Content, t: ValueType) -> Value | None:
         assert isinstance(t, TensorType)
-        if any(isinstance(e, Condition) for e in content.flat):
+        if any(isinstance(e, (Condition, Exact)) for e in content.flat):
             return None
         return self.size_tensor(content, t.dtype)
 
@@ -381,7 +397,25 @@ class Graph(
             )
             self.push(ReadSizes(symbols), value)
             self._read[value] = symbols
-        return self._read[value]
+        known = self.known_sizes(value)
+        pairs = zip(known, self._read[value], strict=True)
+        return tuple(s if k is None else k for k, s in pairs)
+
+    def known_sizes(self, value: Value) -> tuple[Size | None, ...]:
+        """Return what is known of each element of an integer vector that is joined from parts."""
+        found: list[Size | None] = []
+        pending = [value]
+        while pending:
+            part = pending.pop()
+            content = part.content
+            if content is not None:
+                found += content.ravel().tolist()
+            elif isinstance(part.node.op, Concat) and part.rank == 1:
+                pending += reversed(part.node.operands)
+            else:
+                (count,) = part.shape
+                found += [None] * (count if isinstance(count, int) else 0)
+        return tuple(found)
 
     def input_symbols(self) -> frozenset[Symbol]:
         """Return the symbols that inputs bind."""
@@ -454,17 +488,6 @@ class Graph(
             f"<Graph {self.name!r}: {len(self.nodes)} nodes, "
             f"{len(self.inputs)} inputs, {len(self.outputs)} outputs>"
         )
-
-
-def _tracked(element: Size | Condition, lo: int, hi: int) -> bool:
-    """Return whether an element of an integer tensor is tracked, and not left to run time.
-
-    What leaves the range of its type wraps there, as integers do.
-    """
-    if isinstance(element, int):
-        return lo <= element <= hi
-    size = element.dim if isinstance(element, Condition) else element
-    return all(len(monomial) <= MAX_DEGREE for monomial, _ in size.terms)
 
 
 def _united(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:

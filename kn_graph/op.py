@@ -31,7 +31,7 @@ Result = Any
 
 
 Content: TypeAlias = "np.ndarray[Any, Any]"
-"""What is known of an integer tensor before running: an object array of sizes (int or Dim)."""
+"""What is known of a tensor before running: an object array; see `kn_graph.known`."""
 
 
 class InferContext(Protocol):
@@ -102,8 +102,8 @@ class Op:
     def content(self, *operands: Content) -> Content | None:
         """Return what is known of the one result, given what is known of the operands.
 
-        Called only for small integer and boolean results of which all operands are known. Elements
-        are `int`, `Dim` or, for booleans, `Condition`. None says that nothing is known.
+        Called only for small results of which all operands are known. Elements are `int` or `Dim`,
+        for booleans also `Condition`, for floats `Exact`. None says that nothing is known.
         """
         return None
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from kn_graph.dtype import DType
 from kn_graph.errors import DTypeError
+from kn_graph.known import DIGITS, exact_number
 from kn_graph.ops.source import Constant
 from kn_graph.types import Shape, TensorType, ValueType
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["Node", "Provenance", "Value"]
 
 CONTENT_ELEMS = 64
-"""Integer tensors of at most this many elements are tracked as sizes."""
+"""Tensors of at most this many elements are tracked before running."""
 
-CONTENT_DTYPES = frozenset({DType.INT64, DType.INT32, DType.BOOL})
+CONTENT_DTYPES = frozenset({DType.INT64, DType.INT32, DType.BOOL, *DIGITS})
 
 
 class Provenance:
@@ -131,7 +132,7 @@ class Value:
 
     @property
     def content(self) -> Content | None:
-        """What is known of a small integer tensor: an object array of sizes."""
+        """What is known of a small tensor: an object array of sizes, truths or `Exact` floats."""
         if self._content is False:
             self._content = self._constant_content()
         assert not isinstance(self._content, bool)
@@ -146,8 +147,13 @@ class Value:
         a = self.constant
         if a is None or a.size > CONTENT_ELEMS or self.dtype not in CONTENT_DTYPES:
             return None
+        elements: list[Any] = a.ravel().tolist()
+        if self.dtype.is_float:
+            elements = [exact_number(e) for e in elements]
+            if None in elements:
+                return None
         out = np.empty(a.shape, object)
-        out.reshape(-1)[:] = a.ravel().tolist()
+        out.reshape(-1)[:] = elements
         return out
 
     @property

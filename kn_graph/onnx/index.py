@@ -102,7 +102,7 @@ def range_(ctx: NodeContext) -> Value:
 
 def _known(v: Value) -> Any:
     """The number or size that a scalar is, where it is known."""
-    if v.content is not None:
+    if v.content is not None and v.dtype.is_int:
         return v.content.item()
     return None if v.constant is None else v.constant.item()
 

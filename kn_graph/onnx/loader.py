@@ -11,6 +11,7 @@ from kn_graph.condition import Condition, Truth
 from kn_graph.dim import Size, parse_size, symbol
 from kn_graph.errors import InternalError, KnError, MalformedModelError, SymbolError
 from kn_graph.graph import Graph
+from kn_graph.known import Exact
 from kn_graph.onnx.attributes import attribute_kind, node_name, plain_attribute
 from kn_graph.onnx.context import NodeContext
 from kn_graph.onnx.file import ModelFile
@@ -147,7 +148,7 @@ class Scope:
             op: Any = value.node.op
             return self.graph.constant(op.array, origin=op.origin)
         content = value.content
-        if content is None or any(isinstance(e, Condition) for e in content.ravel()):
+        if content is None or any(isinstance(e, (Condition, Exact)) for e in content.ravel()):
             return None
         return self.graph.size_tensor(content, value.dtype)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kn_graph import known
 from kn_graph.cast import RoundMode, bit_cast_array, cast_array
-from kn_graph.condition import Condition, size_eq, size_ge, truth_not
-from kn_graph.dim import Dim, size_max, size_min
-from kn_graph.dim_facts import provably_ge
+from kn_graph.condition import Condition
 from kn_graph.dtype import DType
 from kn_graph.errors import DTypeError, ShapeError
 from kn_graph.op import Content, EvalContext, InferContext, Op
@@ -63,8 +63,8 @@ class Unary(Op):
         return evaluate_scalar(self.fn, (x,), dict(self.params))
 
     def content(self, *operands: Content) -> Content | None:
-        """Negate numbers and truths."""
-        f = _UNARY_CONTENT.get(self.fn)
+        """Compute with what is known."""
+        f = known.UNARY.get(self.fn)
         return None if f is None else _elementwise(f, operands)
 
     @property
@@ -104,8 +104,8 @@ class Binary(Op):
         return evaluate_scalar(self.fn, (x, y), dict(self.params))
 
     def content(self, *operands: Content) -> Content | None:
-        """Do integer arithmetic on sizes."""
-        f = _BINARY_CONTENT.get(self.fn)
+        """Compute with what is known."""
+        f = known.BINARY.get(self.fn)
         return None if f is None else _elementwise(f, operands)
 
     @property
@@ -142,7 +142,7 @@ class Compare(Op):
 
     def content(self, *operands: Content) -> Content | None:
         """Compare sizes, as far as it is known."""
-        return _elementwise(_COMPARE_CONTENT[self.fn], operands)
+        return _elementwise(known.COMPARE[self.fn], operands)
 
     @property
     def title(self) -> str:
@@ -205,17 +205,8 @@ class Cast(Op):
         return cast_array(x, self.dtype, saturate=self.saturate, round_mode=self.round_mode)
 
     def content(self, *operands: Content) -> Content | None:
-        """Keep sizes among integers; a size as a truth is `!= 0`."""
-        to_bool = self.dtype is DType.BOOL
-
-        def convert(x: Any) -> Any:
-            if isinstance(x, Condition):
-                return x if to_bool else None
-            if not to_bool:
-                return int(x) if isinstance(x, bool) else x
-            return truth_not(size_eq(x, 0)) if isinstance(x, Dim) else bool(x)
-
-        return _elementwise(convert, operands)
+        """Keep sizes; as a truth one is `!= 0`."""
+        return _elementwise(partial(known.as_dtype, self.dtype), operands)
 
     def forward(self, operands: tuple[Value, ...]) -> Value | None:
         """Return the operand when it has the type already."""
@@ -250,9 +241,6 @@ def _call_text(fn: str, params: Params) -> str:
     return fn + (f"({', '.join(f'{k}={v:g}' for k, v in params)})" if params else "")
 
 
-# ---- what is known of sizes -----------------------------------------------------------------
-
-
 def _elementwise(f: Callable[..., Any], operands: tuple[Content, ...]) -> Content | None:
     """Apply f to each element; None as soon as one result is unknown."""
     shape = operands[0].shape
@@ -262,80 +250,3 @@ def _elementwise(f: Callable[..., Any], operands: tuple[Content, ...]) -> Conten
     out = np.empty(len(elements), object)
     out[:] = elements
     return out.reshape(shape)
-
-
-def _sizes(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Guard integer arithmetic against truths."""
-
-    def guarded(x: Any, y: Any) -> Any:
-        if isinstance(x, (bool, Condition)) or isinstance(y, (bool, Condition)):
-            return None
-        return f(x, y)
-
-    return guarded
-
-
-def _div(x: Any, y: Any) -> Any:
-    if isinstance(x, int) and isinstance(y, int):
-        if y == 0:
-            return None
-        q = abs(x) // abs(y)
-        return q if (x >= 0) == (y > 0) else -q
-    # floor and truncation agree only where the signs are proven
-    return x // y if provably_ge(x, 0) and provably_ge(y, 1) else None
-
-
-def _mod(x: Any, y: Any) -> Any:
-    if isinstance(y, int):
-        return x % y if y else None
-    return x % y if provably_ge(y, 1) else None
-
-
-def _logical(when_known: bool) -> Callable[[Any, Any], Any]:
-    """`and` (decided by False) or `or` (decided by True) of truths."""
-
-    def combine(x: Any, y: Any) -> Any:
-        for a, b in ((x, y), (y, x)):
-            if isinstance(a, bool):
-                return a if a is when_known else b
-        return x if x == y else None
-
-    return combine
-
-
-_UNARY_CONTENT: dict[str, Callable[[Any], Any]] = {
-    "neg": lambda x: -x,
-    "logical_not": truth_not,
-    "abs": lambda x: abs(x) if isinstance(x, int) else (x if provably_ge(x, 0) else None),
-}
-_BINARY_CONTENT: dict[str, Callable[[Any, Any], Any]] = {
-    "add": _sizes(lambda x, y: x + y),
-    "sub": _sizes(lambda x, y: x - y),
-    "mul": _sizes(lambda x, y: x * y),
-    "div": _sizes(_div),
-    "mod": _sizes(_mod),
-    "min": _sizes(size_min),
-    "max": _sizes(size_max),
-    "logical_and": _logical(False),
-    "logical_or": _logical(True),
-}
-
-
-def _equal(x: Any, y: Any) -> Any:
-    if isinstance(x, (bool, Condition)) or isinstance(y, (bool, Condition)):
-        return x is y if isinstance(x, bool) and isinstance(y, bool) else None
-    return size_eq(x, y)
-
-
-def _not_known(t: Any) -> Any:
-    return None if t is None else truth_not(t)
-
-
-_COMPARE_CONTENT: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": _equal,
-    "ne": lambda x, y: _not_known(_equal(x, y)),
-    "ge": _sizes(size_ge),
-    "gt": _sizes(lambda x, y: size_ge(x, y + 1)),
-    "le": _sizes(lambda x, y: size_ge(y, x)),
-    "lt": _sizes(lambda x, y: size_ge(y, x + 1)),
-}

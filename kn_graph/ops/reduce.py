@@ -14,6 +14,7 @@ from kn_graph.condition import Condition
 from kn_graph.dim import Size, size_max, size_min, size_prod, size_sum
 from kn_graph.dtype import DType
 from kn_graph.errors import DTypeError, ExecutionError, ShapeError
+from kn_graph.known import Exact
 from kn_graph.op import Content, EvalContext, InferContext, Op
 from kn_graph.ops.layout import check_axis
 from kn_graph.scalar import widen
@@ -134,7 +135,7 @@ class Reduce(Op):
         count = int(np.prod([x.shape[a] for a in self.axes]))
         if fold is None or (count == 0 and self.fn not in _IDENTITIES):
             return None
-        if any(isinstance(e, (bool, Condition)) for e in x.ravel().tolist()):
+        if any(isinstance(e, (bool, Condition, Exact)) for e in x.ravel().tolist()):
             return None
         kept = [a for a in range(x.ndim) if a not in self.axes]
         out = np.empty([x.shape[a] for a in kept], object)
