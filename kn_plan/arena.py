@@ -2,8 +2,8 @@
 
 Buffers are intervals: a size, and the first and the last step that needs them. Those that live at
 the same time must not overlap. Finding the smallest block is NP-hard (dynamic storage allocation,
-Garey and Johnson 1979, SR2). Of a few greedy orders the best is taken; where most buffers are short-
-lived, as in networks, it reaches the lower bound, the largest sum of sizes at any one step.
+Garey and Johnson 1979, SR2). Of a few greedy orders the best is taken; where most buffers die soon,
+as in networks, it reaches the lower bound, the largest sum of sizes at any one step.
 """
 
 from __future__ import annotations

@@ -1,0 +1,157 @@
+"""All size-dependent numbers of a plan, computed for concrete sizes in one call.
+
+Layers repeat: thousands of sizes, strides and offsets of a plan are some dozens of expressions. Each
+is computed once, by a straight-line Python function that is generated for the plan; integers
+are exact, so nothing overflows in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kn_graph.dim import Atom, Dim, FloorDiv, Let, Max, Size, Symbol, UnboundSymbolError
+from kn_graph.dim.evaluate import ordered_atoms
+
+__all__ = ["Binder", "NumberTable"]
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class NumberTable:
+    """The numbers of a plan, in the order in which they were added, equal expressions once."""
+
+    def __init__(self) -> None:
+        self._slots: list[int] = []
+        self._slot_of: dict[Size, int] = {}
+
+    def add(self, size: Size) -> int:
+        """Note one number of one step; return its place among all numbers."""
+        self._slots.append(self._slot_of.setdefault(size, len(self._slot_of)))
+        return len(self._slots) - 1
+
+    def add_all(self, sizes: Iterable[Size]) -> range:
+        """Note several numbers; return their places."""
+        start = len(self._slots)
+        for size in sizes:
+            self.add(size)
+        return range(start, len(self._slots))
+
+    def __len__(self) -> int:
+        """Return how many numbers there are."""
+        return len(self._slots)
+
+    @property
+    def unique(self) -> tuple[Size, ...]:
+        """The different expressions."""
+        return tuple(self._slot_of)
+
+    def binder(self) -> Binder:
+        """Compile the expressions."""
+        return Binder(self.unique, self._slots)
+
+
+class Binder:
+    """Computes the numbers of a table.
+
+    Attributes:
+        symbols: what has to be known.
+        source: the text of the generated function.
+    """
+
+    def __init__(self, sizes: Sequence[Size], slots: Sequence[int]) -> None:
+        found = {s for size in sizes if isinstance(size, Dim) for s in size.symbols}
+        self.symbols: tuple[Symbol, ...] = tuple(sorted(found))
+        self.source = _source(sizes, self.symbols)
+        self._slots = np.asarray(slots, np.intp)
+        self._evaluate = _compiled(self.source)
+
+    def expressions(self, env: Mapping[Symbol, int]) -> list[int]:
+        """Return the number of each different expression.
+
+        Raises:
+            UnboundSymbolError: a symbol has no number.
+        """
+        try:
+            return self._evaluate(*[env[s] for s in self.symbols])
+        except KeyError as error:
+            raise UnboundSymbolError(f"size {error.args[0]} has no number") from None
+
+    def __call__(self, env: Mapping[Symbol, int]) -> Ints:
+        """Return all numbers.
+
+        Raises:
+            UnboundSymbolError: a symbol has no number.
+            OverflowError: a number leaves the range of 64 bits.
+        """
+        numbers = np.array(self.expressions(env), np.int64)
+        return numbers[self._slots]
+
+
+def _compiled(source: str) -> Callable[..., list[int]]:
+    space: dict[str, Any] = {}
+    exec(compile(source, "<binding>", "exec"), space)  # the text holds numbers and our own names
+    function: Callable[..., list[int]] = space["bind"]
+    return function
+
+
+def _source(sizes: Sequence[Size], symbols: Sequence[Symbol]) -> str:
+    writer = _Writer(symbols)
+    rows = [writer.text(size) for size in sizes]
+    arguments = ", ".join(f"s{i}" for i in range(len(symbols)))
+    body = [*writer.lines, f"return [{', '.join(rows)}]"]
+    return f"def bind({arguments}):\n" + "".join(f"    {line}\n" for line in body)
+
+
+class _Writer:
+    """Writes expressions, and lines in front of them for what several share."""
+
+    def __init__(self, symbols: Sequence[Symbol]) -> None:
+        self.lines: list[str] = []
+        self._names: dict[Atom, str] = {s: f"s{i}" for i, s in enumerate(symbols)}
+        self._products: dict[tuple[Atom, ...], str] = {}
+
+    def text(self, size: Size) -> str:
+        """Return the expression of a size, whose atoms and products have lines of their own."""
+        if isinstance(size, int):
+            return str(size)
+        for atom in ordered_atoms(size, self._names.__contains__):
+            self._name(atom)
+        return self._sum(size)
+
+    def _name(self, atom: Atom) -> None:
+        args = [self._sum(a) for a in atom.args]
+        text = _ATOMS[type(atom)](args)
+        name = self._names[atom] = f"t{len(self._names)}"
+        self.lines.append(f"{name} = {text}")
+
+    def _sum(self, size: Size) -> str:
+        if isinstance(size, int):
+            return str(size)
+        return " + ".join(self._term(m, c) for m, c in size.terms)
+
+    def _term(self, monomial: tuple[Atom, ...], coefficient: int) -> str:
+        if not monomial:
+            return str(coefficient)
+        product = self._product(monomial)
+        return product if coefficient == 1 else f"{coefficient} * {product}"
+
+    def _product(self, monomial: tuple[Atom, ...]) -> str:
+        name = self._names[monomial[0]]
+        for end in range(2, len(monomial) + 1):
+            factors = monomial[:end]
+            known = self._products.get(factors)
+            if known is None:
+                known = self._products[factors] = f"p{len(self._products)}"
+                self.lines.append(f"{known} = {name} * {self._names[factors[-1]]}")
+            name = known
+        return name
+
+
+_ATOMS: dict[type[Atom], Callable[[list[str]], str]] = {
+    FloorDiv: lambda args: f"({args[0]}) // ({args[1]})",
+    Max: lambda args: f"max({', '.join(args)})",
+    Let: lambda args: args[0],
+}
