@@ -1,7 +1,7 @@
 """All size-dependent numbers of a plan, computed for concrete sizes in one call.
 
-Layers repeat: thousands of sizes, strides and offsets of a plan are some dozens of expressions. Each
-is computed once, by a straight-line Python function that is generated for the plan; integers
+Layers repeat: thousands of sizes, strides and offsets of a plan are some dozens of expressions.
+Each is computed once, by a straight-line Python function that is generated for the plan; integers
 are exact, so nothing overflows in silence.
 """
 
