@@ -114,9 +114,16 @@ class StridedLayout:
         return StridedLayout(tuple(sizes), tuple(strides), offset)
 
     def view(self, sizes: Sequence[Size]) -> Viewed:
-        """Return the same elements in row-major order under other sizes, as many in all."""
-        if any(n == 0 for n in (*self.sizes, *sizes)):
+        """Return the same elements in row-major order under other sizes, as many in all.
+
+        Sizes that a graph requires to be equal may be written in two ways.
+        """
+        if self.is_contiguous or any(n == 0 for n in (*self.sizes, *sizes)):
             return Viewed(StridedLayout.contiguous(sizes, self.offset))
+        if len(sizes) == self.rank:
+            changed = sum(a != b for a, b in zip(self.sizes, sizes, strict=True))
+            if changed == 1:  # as many elements in all: the two are equal
+                return Viewed(StridedLayout(tuple(sizes), self.strides, self.offset))
         blocks, gaps = self._blocks()
         strides: list[Size] = []
         crossed: list[Size] = []

@@ -1,0 +1,26 @@
+"""Which mechanisms of the planner are on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["PlanOptions"]
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """Flags of the planner; none of them changes a result.
+
+    Attributes:
+        fuse_scalars: compute chains of elementwise operations in one pass.
+        fuse_epilogues: apply them to the result of a product or reduction before it is stored.
+        choose_formats: store a value in the order of axes that its readers want.
+        reuse_memory: let buffers that live at different times share memory.
+        in_place: write a result over an operand that is read for the last time.
+    """
+
+    fuse_scalars: bool = True
+    fuse_epilogues: bool = True
+    choose_formats: bool = True
+    reuse_memory: bool = True
+    in_place: bool = True

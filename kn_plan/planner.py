@@ -1,0 +1,28 @@
+"""The planner: groups, formats, steps, lifetimes."""
+
+from __future__ import annotations
+
+from kn_graph.graph import Graph
+from kn_plan.group import form_groups
+from kn_plan.lower import lower
+from kn_plan.options import PlanOptions
+from kn_plan.plan import Plan
+from kn_plan.schedule import schedule
+from kn_plan.target import NeutralTarget, Target
+
+__all__ = ["plan_graph"]
+
+
+def plan_graph(
+    graph: Graph, target: Target | None = None, options: PlanOptions | None = None
+) -> Plan:
+    """Return the plan of a graph, over its symbolic sizes.
+
+    Args:
+        graph: any graph; optimize it first.
+        target: what the device can do.
+        options: which mechanisms are on.
+    """
+    chosen = options or PlanOptions()
+    groups = form_groups(graph, target or NeutralTarget(), chosen)
+    return schedule(lower(graph, groups, chosen), chosen)

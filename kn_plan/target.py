@@ -1,0 +1,33 @@
+"""What the planner asks of a device."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kn_graph.dtype import DType
+from kn_graph.ops.conv import Conv
+from kn_graph.ops.matmul import MatMul
+from kn_graph.value import Node
+
+__all__ = ["NeutralTarget", "Target"]
+
+
+class Target(Protocol):
+    """A device as the planner sees it."""
+
+    @property
+    def max_instructions(self) -> int:
+        """How many nodes a scalar program may have."""
+
+    def accepts(self, anchor: Node, out: DType) -> bool:
+        """Return whether a node's kernel applies a program to its result, which becomes `out`."""
+
+
+class NeutralTarget:
+    """A device that applies programs to convolutions and products."""
+
+    max_instructions = 64
+
+    def accepts(self, anchor: Node, out: DType) -> bool:
+        """Return whether it is one of these."""
+        return isinstance(anchor.op, (Conv, MatMul))
