@@ -25,9 +25,9 @@ from kn_graph.dim import Dim, Size, Symbol, SymbolKind, symbol
 from kn_graph.dim_facts import Constraints, SizeError
 from kn_graph.dtype import DType
 from kn_graph.errors import GraphError, KnError, ShapeError
+from kn_graph.joined import known_sizes
 from kn_graph.known import Exact, Limit, tracked
 from kn_graph.op import Content, Op, op_symbols
-from kn_graph.ops.layout import Concat
 from kn_graph.ops.source import Constant, Input, ReadSizes, Sizes, constant_array, scalar_array
 from kn_graph.sizes import as_size
 from kn_graph.types import TensorType, ValueType
@@ -214,12 +214,19 @@ class Graph(
         self._note(node)
         return node.results
 
-    def adopt(self, node: Node, operands: tuple[Value, ...]) -> tuple[Value, ...]:
+    def adopt(
+        self, node: Node, operands: tuple[Value, ...], op: Op | None = None
+    ) -> tuple[Value, ...]:
         """Repeat a node of another graph onto operands of this one, with the types it has.
 
         For copies of whole graphs: nothing is inferred, checked or folded again.
+
+        Args:
+            node: of the other graph.
+            operands: of this one.
+            op: takes the place of the node's operation.
         """
-        op = node.op
+        op = op or node.op
         key = (op, operands)
         mine = self._known.get(key) if op.pure else None
         if mine is None:
@@ -269,6 +276,8 @@ class Graph(
         numel = t.numel
         if not isinstance(numel, int) or numel > CONTENT_ELEMS or isinstance(op, (Constant, Input)):
             return None
+        if not all(isinstance(n, int) for n in t.shape):
+            return None  # nothing, of a shape that is not known
         contents = [c for v in operands if (c := v.content) is not None]
         if len(contents) < len(operands):
             return None
@@ -397,25 +406,8 @@ class Graph(
             )
             self.push(ReadSizes(symbols), value)
             self._read[value] = symbols
-        known = self.known_sizes(value)
-        pairs = zip(known, self._read[value], strict=True)
+        pairs = zip(known_sizes(value), self._read[value], strict=True)
         return tuple(s if k is None else k for k, s in pairs)
-
-    def known_sizes(self, value: Value) -> tuple[Size | None, ...]:
-        """Return what is known of each element of an integer vector that is joined from parts."""
-        found: list[Size | None] = []
-        pending = [value]
-        while pending:
-            part = pending.pop()
-            content = part.content
-            if content is not None:
-                found += content.ravel().tolist()
-            elif isinstance(part.node.op, Concat) and part.rank == 1:
-                pending += reversed(part.node.operands)
-            else:
-                (count,) = part.shape
-                found += [None] * (count if isinstance(count, int) else 0)
-        return tuple(found)
 
     def input_symbols(self) -> frozenset[Symbol]:
         """Return the symbols that inputs bind."""
@@ -488,6 +480,11 @@ class Graph(
             f"<Graph {self.name!r}: {len(self.nodes)} nodes, "
             f"{len(self.inputs)} inputs, {len(self.outputs)} outputs>"
         )
+
+    def _repr_svg_(self) -> str | None:
+        from kn_graph.render.svg import notebook_svg  # pictures are made of graphs
+
+        return notebook_svg(self)
 
 
 def _united(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:

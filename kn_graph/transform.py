@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kn_graph.condition import Guard
@@ -131,14 +131,20 @@ def clone_node(target: Graph, node: Node, operands: Sequence[Value]) -> tuple[Va
     return target.adopt(node, tuple(operands))
 
 
-def clone_graph(graph: Graph) -> Graph:
-    """Return an open copy of a graph, dead nodes left out, with equal types and symbols."""
+def clone_graph(graph: Graph, change: Callable[[Op], Op] | None = None) -> Graph:
+    """Return an open copy of a graph, dead nodes left out, with equal types and symbols.
+
+    Args:
+        graph: any graph.
+        change: applied to each operation; what it returns must give results of the same types.
+    """
     target = Graph(graph.name, parent=graph.parent)
     if graph.parent is None:
         target.symbols = dict(graph.symbols)
     values: dict[Value, Value] = {}
     for node in live_nodes(graph, graph.outputs.values()):
-        results = clone_node(target, node, [values[v] for v in node.operands])
+        op = node.op if change is None else change(node.op)
+        results = target.adopt(node, tuple(values[v] for v in node.operands), op)
         values.update(zip(node.results, results, strict=True))
     target.inputs = [values[v] for v in graph.inputs]
     target.outputs = {n: values[v] for n, v in graph.outputs.items()}

@@ -1,4 +1,4 @@
-"""ONNX files: loading them into graphs."""
+"""ONNX files: loading them into graphs, and writing graphs as files."""
 
 from __future__ import annotations
 
@@ -8,12 +8,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from kn_graph.graph import Graph
+from kn_graph.onnx.write import (
+    graph_to_model_proto,
+    graph_to_onnx_bytes,
+    save_graph_to_onnx_path,
+)
 from kn_graph.variants import Assumptions
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["load_graph", "load_graph_from_onnx_bytes", "load_graph_from_onnx_path"]
+__all__ = [
+    "graph_to_model_proto",
+    "graph_to_onnx_bytes",
+    "load_graph",
+    "load_graph_from_onnx_bytes",
+    "load_graph_from_onnx_path",
+    "save_graph_to_onnx_path",
+]
 
 Shapes = Mapping[str, Sequence["int | str | None"]]
 ExternalData = bool | Literal["dummy"]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+ANY_INTEGER = -(2**63)
+"""Lower bound of a size read at run time that may be negative, such as the end of a range."""
+
 
 def _scalar(ctx: NodeContext, x: Value) -> Value:
     return x if x.rank == 0 else ctx.graph.view(x, ())
@@ -117,6 +120,8 @@ def _integer_steps(
         span: Size = end - first if step > 0 else first - end
         return size_max(0, ceildiv(span, abs(step)))
     a, b, d = (g.cast(v, DType.INT64) for v in (start, limit, delta))
+    if (first, step) == (0, 1):
+        return size_max(0, g.read_sizes(b, name="range", lo=ANY_INTEGER)[0])
     steps = g.div(g.sub(g.add(g.sub(b, a), d), g.unary("sign", d)), d)
     return g.read_sizes(g.maximum(steps, g.scalar(0, DType.INT64)), name="range")[0]
 

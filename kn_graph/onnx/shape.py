@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kn_graph.dim import Size, size_prod
+from kn_graph.dim_facts import provably_ge
+from kn_graph.joined import known_sizes
 from kn_graph.onnx.registry import converter
 
 if TYPE_CHECKING:
@@ -100,10 +102,12 @@ def reshape(ctx: NodeContext) -> Value:
     """0 copies a size unless allowzero, -1 is inferred."""
     allow_zero = ctx.flag("allowzero", False)
     x, wanted = ctx.input(0), ctx.input(1)
-    if wanted.content is None:
-        wanted = _resolve_at_run_time(ctx, x, wanted, allow_zero)
-    sizes = ctx.graph.read_sizes(wanted)
-    return _reshape(ctx, x, sizes, allow_zero)
+    if wanted.content is not None:
+        return _reshape(ctx, x, ctx.graph.read_sizes(wanted), allow_zero)
+    resolved = _resolve_at_run_time(ctx, x, wanted, allow_zero)
+    pairs = zip(known_sizes(wanted), ctx.graph.read_sizes(resolved), strict=True)
+    sizes = tuple(s if k is None or not provably_ge(k, 1) else k for k, s in pairs)
+    return ctx.graph.view(x, sizes)
 
 
 def _reshape(ctx: NodeContext, x: Value, sizes: tuple[Size, ...], allow_zero: bool) -> Value:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kn_graph import known
 from kn_graph.cast import RoundMode, bit_cast_array, cast_array
 from kn_graph.condition import Condition
 from kn_graph.dtype import DType
 from kn_graph.errors import DTypeError, ShapeError
+from kn_graph.known import BINARY, COMPARE, UNARY, as_dtype
 from kn_graph.op import Content, EvalContext, InferContext, Op
 from kn_graph.scalar import evaluate_scalar, scalar_function
 from kn_graph.types import Shape, TensorType, format_shape
@@ -64,7 +64,7 @@ class Unary(Op):
 
     def content(self, *operands: Content) -> Content | None:
         """Compute with what is known."""
-        f = known.UNARY.get(self.fn)
+        f = UNARY.get(self.fn)
         return None if f is None else _elementwise(f, operands)
 
     @property
@@ -105,7 +105,7 @@ class Binary(Op):
 
     def content(self, *operands: Content) -> Content | None:
         """Compute with what is known."""
-        f = known.BINARY.get(self.fn)
+        f = BINARY.get(self.fn)
         return None if f is None else _elementwise(f, operands)
 
     @property
@@ -142,7 +142,7 @@ class Compare(Op):
 
     def content(self, *operands: Content) -> Content | None:
         """Compare sizes, as far as it is known."""
-        return _elementwise(known.COMPARE[self.fn], operands)
+        return _elementwise(COMPARE[self.fn], operands)
 
     @property
     def title(self) -> str:
@@ -206,7 +206,7 @@ class Cast(Op):
 
     def content(self, *operands: Content) -> Content | None:
         """Keep sizes; as a truth one is `!= 0`."""
-        return _elementwise(partial(known.as_dtype, self.dtype), operands)
+        return _elementwise(partial(as_dtype, self.dtype), operands)
 
     def forward(self, operands: tuple[Value, ...]) -> Value | None:
         """Return the operand when it has the type already."""

@@ -29,18 +29,12 @@ def optimize_graph_report(
     """Optimize a graph, and say which rules fired and which were refused."""
     # imported when first used: whoever only loads or draws does not wait for the rules
     from kn_graph.liveness import live_nodes
-    from kn_graph.optimizer.driver import rewrite_graph
-    from kn_graph.optimizer.rules import RULES
-    from kn_graph.transform import copy_graph
+    from kn_graph.optimizer.bodies import with_bodies
 
     chosen = settings or OptimizerSettings()
     report = OptimizerReport(nodes_before=len(live_nodes(graph, graph.outputs.values())))
-    optimized = rewrite_graph(graph, RULES, chosen, report)
-    while any(_reads_known_sizes(n) for n in optimized.nodes):
-        # sizes that were only to be known at run time became numbers: a copy has them everywhere
-        report.fired["known_sizes"] += 1
-        copy = copy_graph(optimized, {}, parent=optimized.parent)
-        optimized = rewrite_graph(copy, RULES, chosen, report)
+    ready = with_bodies(graph, lambda body: _optimized(body, chosen, report))
+    optimized = _optimized(ready, chosen, report)
     report.nodes_after = len(optimized.nodes)
     source = graph.variant_source
     if source is not None:
@@ -50,6 +44,25 @@ def optimize_graph_report(
 
         optimized.variant_source = rebuild
     return optimized.seal(), report
+
+
+def _optimized(graph: Graph, settings: OptimizerSettings, report: OptimizerReport) -> Graph:
+    """Apply the rules to one graph, its bodies aside."""
+    from kn_graph.optimizer.driver import rewrite_graph
+    from kn_graph.optimizer.quantization import has_codes
+    from kn_graph.optimizer.rules import FIRST, RULES
+    from kn_graph.transform import copy_graph
+
+    first = rewrite_graph(graph, FIRST, settings, report) if has_codes(graph) else graph
+    refused = report.refused.copy()
+    optimized = rewrite_graph(first, RULES, settings, report)
+    while any(_reads_known_sizes(n) for n in optimized.nodes):
+        # sizes that were only to be known at run time became numbers: a copy has them everywhere
+        report.fired["known_sizes"] += 1
+        copy = copy_graph(optimized, {}, parent=optimized.parent)
+        optimized = rewrite_graph(copy, RULES, settings, report)
+    report.refused |= refused
+    return optimized
 
 
 def _reads_known_sizes(node: Node) -> bool:

@@ -30,8 +30,10 @@ class OptimizerSettings:
             the way no longer does, so that NaN and infinities of large finite operands are gone;
             an infinite operand makes its whole row NaN.
         fuse_attention: recognise attention. A few ulps.
-        fuse_quantized: compute with integers between Dequantize and Quantize. Within half a step
-            of the quantization.
+        fuse_quantized: compute with integers between Dequantize and Quantize. Sums of products of
+            integers are exact. What is rounded to integers again is the same as before, except
+            where it is as near to a tie as float32 may be wrong about the sum that is rounded:
+            there it is one step more or less.
         merge_matmul: multiply with several weights at once. Changes nothing but the order of sums.
         slice_early: compute only the rows that are read. Changes nothing but the order of sums.
         disabled: names of single rules to leave out.

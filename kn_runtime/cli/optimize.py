@@ -1,17 +1,24 @@
-"""`kn optimize`: what the optimizer makes of a model."""
+"""`kn optimize`: what the optimizer makes of a model, as a report and as a file."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
+from typing import TYPE_CHECKING
 
+from kn_graph.errors import UsageError
 from kn_runtime.cli.common import add_dims, add_model, dims_of, emit_json, grid, show
+
+if TYPE_CHECKING:
+    from kn_graph.graph import Graph
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
 EXAMPLES = """examples:
   kn optimize model.onnx
   kn optimize model.onnx --json
+  kn optimize model.onnx -o small.onnx
+  kn optimize model.onnx -o fixed.onnx --opset 23 --dim batch=1
 """
 
 
@@ -19,16 +26,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_model(parser)
     parser.add_argument("--report", action="store_true", help="also say what was refused, and why")
+    parser.add_argument("-o", "--output", metavar="OUT.onnx", help="write the optimized model")
+    parser.add_argument(
+        "--opset", type=int, metavar="N", help="of the model written (default: 21, the least)"
+    )
     add_dims(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Optimize, and print which rules fired and what is left."""
+    """Optimize, write the result if asked, and print which rules fired and what is left."""
     from kn_graph.onnx import load_graph_from_onnx_path
     from kn_graph.optimizer import optimize_graph_report
 
     graph = load_graph_from_onnx_path(args.model, dims=dims_of(args))
     optimized, report = optimize_graph_report(graph)
+    _write(optimized, args.output, args.opset)
     counts = Counter(n.op.title for n in optimized.nodes)
     refused = [
         {"rule": rule, "reason": why, "count": n, "first": report.refused_at[rule, why]}
@@ -41,6 +53,7 @@ def execute(args: argparse.Namespace) -> int:
         "fired": dict(report.fired.most_common()),
         "refused": refused,
         "operations": dict(counts.most_common()),
+        "written": args.output,
     }
     if args.json:
         emit_json(facts)
@@ -51,4 +64,19 @@ def execute(args: argparse.Namespace) -> int:
         rows = [(r["rule"], r["count"], r["reason"], r["first"]) for r in refused]
         show(grid(rows, ("rule", "#refused", "why", "first at")))
     show(grid(counts.most_common(), ("operation", "#left")))
+    if args.output is not None:
+        show(grid([("written", args.output)], ("", "")))
     return 0
+
+
+def _write(graph: Graph, path: str | None, opset: int | None) -> None:
+    from kn_graph.onnx import save_graph_to_onnx_path
+
+    if path is None:
+        if opset is not None:
+            raise UsageError("--opset is of the model that -o writes; give -o OUT.onnx")
+        return
+    if opset is None:
+        save_graph_to_onnx_path(graph, path)
+    else:
+        save_graph_to_onnx_path(graph, path, opset)

@@ -10,6 +10,7 @@ import numpy as np
 
 from kn_graph.errors import UsageError
 from kn_graph.graph import Graph
+from kn_graph.render.picture import Album
 from kn_runtime.cli.common import add_dims, add_model, dims_of, emit_json, show
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
@@ -17,7 +18,7 @@ __all__ = ["EXAMPLES", "add_arguments", "execute"]
 EXAMPLES = """examples:
   kn svg model.onnx -o model.svg
   kn svg model.onnx -o blocks.svg --level blocks --optimized
-  kn svg model.onnx -o part.svg --around /encoder/Add_output_0
+  kn svg model.onnx -o part.svg --around /encoder/Add
   kn svg model.onnx --format mermaid
 """
 
@@ -30,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--level", choices=("ops", "blocks"), default="ops", help="how much to show"
     )
-    parser.add_argument("--around", metavar="VALUE", help="draw only what is near a value")
+    parser.add_argument("--around", metavar="NODE", help="draw only what is near a node or tensor")
+    parser.add_argument(
+        "--distance", type=int, default=3, metavar="N", help="how many steps near is (default: 3)"
+    )
     parser.add_argument("--hide-const", action="store_true", help="leave constants out")
     parser.add_argument("--show-ids", action="store_true", help="show node numbers")
     parser.add_argument("--values", metavar="FILE.npz", help="values by name: show their ranges")
@@ -40,25 +44,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Draw."""
-    from kn_graph.render.picture import picture_of
-    from kn_graph.render.svg import svg_text
-    from kn_graph.render.text_formats import dot_text, mermaid_text
+    from kn_graph.render.album import Options, album_of
 
     if args.format == "svg" and args.output is None:
         raise UsageError("an SVG needs a file: -o model.svg")
-    picture = picture_of(
-        _graph(args),
+    if args.distance < 0:
+        raise UsageError(f"--distance: expected a whole number of 0 or more, got {args.distance}")
+    options = Options(
         hide_const=args.hide_const,
         show_ids=args.show_ids,
         values=_values(args.values),
         level=args.level,
         around=args.around,
+        distance=args.distance,
     )
-    if args.format == "mermaid":
-        text = mermaid_text(picture)
-    else:
-        text = dot_text(picture)
-        text = svg_text(text) if args.format == "svg" else text
+    album = album_of(_graph(args), options, inner=args.format == "svg")
+    text = _text(album, args.format)
     if args.output is None:
         sys.stdout.write(text)
         return 0
@@ -66,12 +67,26 @@ def execute(args: argparse.Namespace) -> int:
         Path(args.output).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{args.output} cannot be written: {error.strerror}") from None
-    facts = {"file": args.output, "boxes": len(picture.boxes), "arrows": len(picture.arrows)}
+    facts = {
+        "file": args.output,
+        "boxes": len(album.picture.boxes),
+        "arrows": len(album.picture.arrows),
+        "pictures": len(album.pages),
+    }
     if args.json:
         emit_json(facts)
     else:
-        show(f"{args.output}: {facts['boxes']} boxes, {facts['arrows']} arrows")
+        show("{file}: {boxes} boxes, {arrows} arrows, {pictures} pictures".format(**facts))
     return 0
+
+
+def _text(album: Album, format: str) -> str:
+    from kn_graph.render.svg import svg_text
+    from kn_graph.render.text_formats import dot_text, mermaid_text
+
+    if format == "svg":
+        return svg_text(album)
+    return dot_text(album.picture) if format == "dot" else mermaid_text(album.picture)
 
 
 def _graph(args: argparse.Namespace) -> Graph:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kn_graph import DType
 from tests.fuzz.maker import Maker
+from tests.fuzz.quantized import quantized_layers
 
 __all__ = ["LAYERS"]
 
@@ -225,6 +226,9 @@ def special_layers(m: Maker) -> None:
 
 def quantization(m: Maker) -> None:
     """Integers for floats, and back; only exact floats, since rounding jumps."""
+    if m.chance(0.5):
+        quantized_layers(m)
+        return
     x = m.floats(rank=2)
     if x is None or m.dtype(x) is not DType.FLOAT32 or not m.exact(x):
         return

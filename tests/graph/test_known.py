@@ -26,7 +26,7 @@ g = Cast <to = {dtype}> (m)
 CONSTANTS = {"zero": np.array([0]), "one": np.array([1])}
 
 
-def loaded(text: str, dtype: str = "float32", **numbers: float) -> Graph:
+def loaded(text: str, numbers: dict[str, float], dtype: str = "float32") -> Graph:
     """Load a model whose y is an int64 computed from float sizes f and g of an x [n, m]."""
     code = {"float32": 1, "float64": 11, "float16": 10}[dtype]
     model = onnx.parser.parse_model(f"{HEAD} {{ {COMMON.format(dtype=code)} {text} }}")
@@ -72,7 +72,7 @@ SIZES = [(1, 1), (3, 2), (7, 64), (8, 5), (33, 1), (4, 1000)]
 @pytest.mark.parametrize("name", KNOWN)
 def test_sizes_as_floats_stay_sizes(name: str, dtype: str) -> None:
     text, numbers, size, numpy = KNOWN[name]
-    graph = loaded(text + " y = Cast <to = 7> (z1)", dtype, **numbers)
+    graph = loaded(text + " y = Cast <to = 7> (z1)", numbers, dtype)
     content = graph.outputs["y"].content
     assert content is not None
     assert [str(e) for e in content] == [size]
@@ -81,7 +81,7 @@ def test_sizes_as_floats_stay_sizes(name: str, dtype: str) -> None:
         assert got.tolist() == [int(numpy(n, m))], (n, m)
 
 
-UNKNOWN = {
+UNKNOWN: dict[str, tuple[str, dict[str, float]]] = {
     "thirds": ("z1 = Div(f, c)", {"c": 3}),
     "tenths": ("z1 = Mul(f, c)", {"c": 0.1}),
     "divided by a size": ("z1 = Div(f, g)", {}),
@@ -94,12 +94,14 @@ UNKNOWN = {
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_floats_round_is_left_to_run_time(name: str) -> None:
     text, numbers = UNKNOWN[name]
-    assert loaded(text + " y = Cast <to = 7> (z1)", **numbers).outputs["y"].content is None
+    assert loaded(text + " y = Cast <to = 7> (z1)", numbers).outputs["y"].content is None
 
 
 def test_where_a_float_would_round_the_size_another_graph_serves() -> None:
-    graph = loaded("z1 = Add(f, c) y = Cast <to = 7> (z1)", c=1)
-    assert [str(e) for e in graph.outputs["y"].content] == ["n+1"]
+    graph = loaded("z1 = Add(f, c) y = Cast <to = 7> (z1)", {"c": 1})
+    content = graph.outputs["y"].content
+    assert content is not None
+    assert [str(e) for e in content] == ["n+1"]
     assert [str(g.condition) for g in graph.guards] == ["-n+16777215 >= 0", "-n+16777216 >= 0"]
     for n in (5, (1 << 24) - 1, 1 << 24, (1 << 24) + 1, (1 << 24) + 3):
         for g in (graph, optimize_graph(graph)):
@@ -108,14 +110,14 @@ def test_where_a_float_would_round_the_size_another_graph_serves() -> None:
 
 
 def test_half_precision_holds_small_sizes() -> None:
-    graph = loaded("z1 = Mul(f, c) y = Cast <to = 7> (z1)", "float16", c=2)
+    graph = loaded("z1 = Mul(f, c) y = Cast <to = 7> (z1)", {"c": 2}, "float16")
     for n in (3, 1024, 1025, 2049, 4097):
         got = cpu_eval_graph(graph, {"x": np.zeros((n, 1), np.int8)})["y"]
         assert got.tolist() == [int(np.float16(np.float16(n) * np.float16(2)))], n
 
 
 def test_a_comparison_of_floats_decides_a_branch() -> None:
-    graph = loaded("t = GreaterOrEqual(f, c) y = Where(t, n, m)", c=4)
+    graph = loaded("t = GreaterOrEqual(f, c) y = Where(t, n, m)", {"c": 4})
     for n, m in SIZES:
         got = cpu_eval_graph(graph, {"x": np.zeros((n, m), np.int8)})["y"]
         assert got.tolist() == [n if n >= 4 else m]

@@ -16,9 +16,9 @@ from tests.onnx.backend_suite import Case, all_cases
 LIST = Path(__file__).with_name("backend_failures.txt")
 
 
-def listed() -> dict[str, str]:
+def listed(path: Path = LIST) -> dict[str, str]:
     """Return {case name: reason}."""
-    lines = (line.split("#", 1) for line in LIST.read_text().splitlines() if line.strip())
+    lines = (line.split("#", 1) for line in path.read_text().splitlines() if line.strip())
     return {name.strip(): reason.strip() for name, reason in lines if name.strip()}
 
 

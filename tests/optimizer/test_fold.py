@@ -262,4 +262,4 @@ def test_sizes_computed_from_constants_are_numbers():
 
 
 def test_an_illegal_size_fails_when_it_runs():
-    untouched(sized(-3.0), X, "known_sizes")
+    untouched(sized(-3.1), X, "known_sizes")

@@ -1,6 +1,8 @@
 """All rules, in the order in which they are tried at a node.
 
-Each module of this package named in `MODULES` has a tuple `RULES`.
+Each module of this package named in `MODULES` has a tuple `RULES`. Those in `QUANTIZED` also have a
+tuple `FIRST`: what has to see a graph as it was loaded, since folding makes floats of the integers
+that weights are stored as.
 """
 
 from importlib import import_module
@@ -8,7 +10,7 @@ from typing import Any
 
 from kn_graph.optimizer.rule import Rule
 
-__all__ = ["MODULES", "RULES"]
+__all__ = ["FIRST", "MODULES", "QUANTIZED", "RULES"]
 
 MODULES = (
     "broadcast",
@@ -39,9 +41,17 @@ MODULES = (
     "norm",
     "softmax",
     "attention",
+    "quantized_product",
     "quantized",
+    "quantized_sum",
 )
+
+QUANTIZED = ("quantized_product", "quantized", "quantized_sum")
 
 RULES: tuple[Rule[Any], ...] = tuple(
     rule for name in MODULES for rule in import_module(f"{__name__}.{name}").RULES
+)
+
+FIRST: tuple[Rule[Any], ...] = tuple(
+    rule for name in QUANTIZED for rule in import_module(f"{__name__}.{name}").FIRST
 )

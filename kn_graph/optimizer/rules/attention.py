@@ -15,10 +15,11 @@ import numpy as np
 
 from kn_graph.dtype import DType
 from kn_graph.op import Op
-from kn_graph.ops.elementwise import Binary, Cast, Select, Unary
+from kn_graph.ops.elementwise import Binary, Cast, Compare, Select, Unary
 from kn_graph.ops.layout import Broadcast, Permute, View
 from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Softmax
+from kn_graph.ops.reduce import Reduce
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.pattern import uniform_number
 from kn_graph.optimizer.rule import Refused, Rule
@@ -68,12 +69,15 @@ class FuseAttention(Rule[Found]):
         if v.rank not in (3, 4) or v.rank != weights.rank or not v.dtype.is_float:
             return None
         inner: list[Node] = []
+        weights, limits = _unguarded(edit, weights, inner)
         scores = _scores(edit, weights, inner)
         if scores is None:
             return None
         found = _above_softmax(edit, scores, v, inner)
         if found is None:
             return Refused("the scores are no product of queries and keys")
+        if limits is not None and (found.bias is None or _bare(edit, found.bias) is not limits):
+            return Refused("weights become 0 by something else than the bias")
         outside = [n.results[0] for n in inner]
         if not edit.only_inside(outside, {node, *inner}):
             return Refused("somebody else reads the scores or the weights")
@@ -94,6 +98,33 @@ class FuseAttention(Rule[Found]):
             k, v = found.k, found.v
         out = g.attention(found.q, k, v, _whole_bias(edit, found), scale=found.scale)
         return g.squeeze(out, [1]) if flat else out
+
+
+def _unguarded(edit: Editor, weights: Value, inner: list[Node]) -> tuple[Value, Value | None]:
+    """Return weights without `0 where max(bias) == -inf`, and that bias: how they are written."""
+    if not isinstance(weights.node.op, Select):
+        return weights, None
+    condition, chosen, other = edit.operands(weights.node)
+    blind = _bare(edit, condition)
+    if not isinstance(blind.node.op, Compare) or blind.node.op.fn != "eq":
+        return weights, None
+    most, number = edit.operands(blind.node)
+    most = _bare(edit, most)
+    op = most.node.op
+    if not isinstance(op, Reduce) or op.fn != "max" or uniform_number(edit, chosen) != 0.0:
+        return weights, None
+    (bias,) = edit.operands(most.node)
+    if op.axes != (bias.rank - 1,) or uniform_number(edit, number) != -np.inf:
+        return weights, None
+    inner.append(weights.node)
+    return other, _bare(edit, bias)
+
+
+def _bare(edit: Editor, v: Value) -> Value:
+    """Return a value before broadcasts and the views that lead to them."""
+    while isinstance(v.node.op, (Broadcast, View)):
+        (v,) = edit.operands(v.node)
+    return v
 
 
 def _scores(edit: Editor, weights: Value, inner: list[Node]) -> Value | None:
