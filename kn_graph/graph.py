@@ -30,7 +30,7 @@ from kn_graph.known import Exact, Limit, tracked
 from kn_graph.op import Content, Op, op_symbols
 from kn_graph.ops.source import Constant, Input, ReadSizes, Sizes, constant_array, scalar_array
 from kn_graph.sizes import as_size
-from kn_graph.types import TensorType, ValueType
+from kn_graph.types import TensorType, ValueType, tensor_types_of
 from kn_graph.value import CONTENT_DTYPES, CONTENT_ELEMS, Node, Value
 from kn_graph.variants import Assumptions, VariantSource, variant_for
 
@@ -77,6 +77,7 @@ class Graph(
         assumed: what open conditions on sizes are decided by while the graph is loaded.
         variant_source: builds the graph again under other assumptions.
         metadata: facts about the model file, as text.
+        size_sources: the node that binds each data symbol.
     """
 
     def __init__(self, name: str = "", *, parent: Graph | None = None) -> None:
@@ -95,7 +96,9 @@ class Graph(
         self.assumed: Assumptions | None = None
         self.variant_source: VariantSource | None = None
         self.metadata: dict[str, str] = {}
+        self.size_sources: dict[Symbol, Node] = {}
         self._known: dict[tuple[Op, tuple[Value, ...]], Node] = {}
+        self._inferred: dict[tuple[Op, tuple[ValueType, ...]], tuple[ValueType, ...]] = {}
         self._read: dict[Value, tuple[Dim, ...]] = {}
         self._origin: str | None = None
         self._sealed = False
@@ -249,6 +252,16 @@ class Graph(
             del self._known[key]
 
     def _infer(self, op: Op, operands: tuple[Value, ...]) -> tuple[ValueType, ...]:
+        """Apply the type rule; layers repeat, so what it said is kept."""
+        key = (op, tuple([v.type for v in operands]))
+        types = self._inferred.get(key)
+        if types is None:
+            types = self._type_rule(op, operands)
+            if not any(map(_is_data, _sizes_of(types))):  # each node has data symbols of its own
+                self._inferred[key] = types
+        return types
+
+    def _type_rule(self, op: Op, operands: tuple[Value, ...]) -> tuple[ValueType, ...]:
         try:
             types = op.infer(self, *[v.type for v in operands])
             types = types if isinstance(types, tuple) else (types,)
@@ -263,8 +276,13 @@ class Graph(
 
     def _append(self, op: Op, operands: tuple[Value, ...], types: tuple[ValueType, ...]) -> Node:
         node = Node(self, len(self.nodes), op, operands)
-        node.results = tuple(Value(node, i, t) for i, t in enumerate(types))
+        node.results = tuple([Value(node, i, t) for i, t in enumerate(types)])
         self.nodes.append(node)
+        sizes = op.symbols if isinstance(op, ReadSizes) else _sizes_of(types)
+        for size in sizes:
+            symbol = None if isinstance(size, int) else size.as_symbol
+            if symbol is not None and symbol.kind is SymbolKind.DATA:
+                self.size_sources.setdefault(symbol, node)
         return node
 
     def _content(
@@ -343,6 +361,7 @@ class Graph(
         """Forbid further changes, and return the graph."""
         self._sealed = True
         self._known.clear()
+        self._inferred.clear()
         return self
 
     @property
@@ -485,6 +504,14 @@ class Graph(
         from kn_graph.render.svg import notebook_svg  # pictures are made of graphs
 
         return notebook_svg(self)
+
+
+def _is_data(size: Size) -> bool:
+    return not isinstance(size, int) and any(s.kind is SymbolKind.DATA for s in size.symbols)
+
+
+def _sizes_of(types: Iterable[ValueType]) -> list[Size]:
+    return [s for t in types for inner in tensor_types_of(t) for s in inner.shape]
 
 
 def _united(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:

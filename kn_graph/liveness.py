@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kn_graph.dim import Symbol, SymbolKind, symbols_of
+from kn_graph.dim import Symbol, symbols_of
 from kn_graph.graph import Graph
 from kn_graph.op import op_symbols
-from kn_graph.ops.source import ReadSizes
 from kn_graph.types import tensor_types_of
 from kn_graph.value import Node, Value
 
-__all__ = ["bodies_of", "last_uses", "live_nodes", "mentioned_symbols", "size_sources"]
+__all__ = ["bodies_of", "last_uses", "live_nodes", "mentioned_symbols"]
 
 
 def bodies_of(node: Node) -> list[Graph]:
@@ -19,28 +18,12 @@ def bodies_of(node: Node) -> list[Graph]:
     return [x for x in vars(node.op).values() if isinstance(x, Graph)]
 
 
-def size_sources(graph: Graph) -> dict[Symbol, Node]:
-    """Return the node that binds each data symbol."""
-    found: dict[Symbol, Node] = {}
-    for node in graph.nodes:
-        if isinstance(node.op, ReadSizes):
-            dims = list(node.op.symbols)
-        else:
-            types = [t for v in node.results for t in tensor_types_of(v.type)]
-            dims = [s for t in types for s in t.shape if not isinstance(s, int)]
-        for dim in dims:
-            symbol = dim.as_symbol
-            if symbol is not None and symbol.kind is SymbolKind.DATA:
-                found.setdefault(symbol, node)
-    return found
-
-
 def live_nodes(graph: Graph, values: Iterable[Value]) -> list[Node]:
     """Return the nodes needed for some values, in order; inputs always are.
 
     A node that mentions a data symbol needs the node that binds it, too.
     """
-    sources = size_sources(graph)
+    sources = graph.size_sources
     live = {v.node.index for v in graph.inputs}
     stack = [v.node for v in values]
     while stack:

@@ -8,7 +8,7 @@ from kn_graph.condition import Condition, Guard, size_eq, size_ge, truth_not
 from kn_graph.dim import Dim, Size, of_atom, symbols_of
 from kn_graph.errors import DTypeError, GraphError, ShapeError
 from kn_graph.graph import Graph
-from kn_graph.liveness import live_nodes, mentioned_symbols, size_sources
+from kn_graph.liveness import live_nodes, mentioned_symbols
 from kn_graph.ops.source import Input
 from kn_graph.transform import GraphCopier
 from kn_graph.types import TensorType, tensor_types_of
@@ -55,7 +55,7 @@ def extract(graph: Graph, inputs: Sequence[str | Value], outputs: Sequence[str |
 def _between(graph: Graph, cut: set[Value], ends: Sequence[Value]) -> list[Node]:
     """Return what the ends need, down to the cut; sizes that it shows need no node."""
     shown = {s for v in cut for t in tensor_types_of(v.type) for s in t.shape}
-    sources = {s: n for s, n in size_sources(graph).items() if of_atom(s) not in shown}
+    sources = {s: n for s, n in graph.size_sources.items() if of_atom(s) not in shown}
     needed: set[int] = set()
     stack = [v.node for v in ends if v not in cut]
     while stack:

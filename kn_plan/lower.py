@@ -9,7 +9,6 @@ import numpy as np
 
 from kn_graph.dim import Dim, Size, Symbol, size_prod
 from kn_graph.graph import Graph
-from kn_graph.liveness import size_sources
 from kn_graph.ops.source import Constant
 from kn_graph.types import Shape, TensorType
 from kn_graph.value import Node, Value
@@ -45,7 +44,7 @@ class _Lowering:
         self.constants: dict[int, np.ndarray[Any, Any]] = {}
         self.copies: dict[Access, Operand] = {}
         self.sources: dict[Node, list[Symbol]] = {}
-        for symbol, node in size_sources(graph).items():
+        for symbol, node in graph.size_sources.items():
             self.sources.setdefault(node, []).append(symbol)
         self.outputs = frozenset(graph.outputs.values())
         fixed = self.outputs | frozenset(graph.inputs)

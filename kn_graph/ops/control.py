@@ -361,12 +361,10 @@ def output_types(body: Graph) -> list[Any]:
 
 def symbols_bound_in(body: Graph) -> frozenset[Symbol]:
     """Return the data symbols that only get a number while the body runs."""
-    from kn_graph.liveness import size_sources
-
-    found = set(size_sources(body))
+    found = set(body.size_sources)
     around = body.parent
     while found and around is not None:
-        found -= size_sources(around).keys()
+        found -= around.size_sources.keys()
         around = around.parent
     return frozenset(found)
 

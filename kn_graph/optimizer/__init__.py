@@ -53,15 +53,13 @@ def _optimized(graph: Graph, settings: OptimizerSettings, report: OptimizerRepor
     from kn_graph.optimizer.rules import FIRST, RULES
     from kn_graph.transform import copy_graph
 
-    first = rewrite_graph(graph, FIRST, settings, report) if has_codes(graph) else graph
-    refused = report.refused.copy()
-    optimized = rewrite_graph(first, RULES, settings, report)
+    phases = (FIRST, RULES) if has_codes(graph) else (RULES,)
+    optimized = rewrite_graph(graph, phases, settings, report)
     while any(_reads_known_sizes(n) for n in optimized.nodes):
         # sizes that were only to be known at run time became numbers: a copy has them everywhere
         report.fired["known_sizes"] += 1
         copy = copy_graph(optimized, {}, parent=optimized.parent)
-        optimized = rewrite_graph(copy, RULES, settings, report)
-    report.refused |= refused
+        optimized = rewrite_graph(copy, (RULES,), settings, report)
     return optimized
 
 

@@ -178,9 +178,19 @@ def link_of(edit: Editor, node: Node) -> Link | None:
             return None  # both are constants: nothing of this is left to run
         if _stays(edit, node):
             return None
-        step = _STEPS[op.fn](constant.astype(np.float64), side)
-        return None if step is None or not step.fits(v.dtype) else Link(node, side, step)
+        step = _step(edit, v, op.fn, side, constant)
+        return None if step is None else Link(node, side, step)
     return None
+
+
+def _step(edit: Editor, v: Value, fn: str, side: int, constant: Array) -> Affine | None:
+    """Return what a function does with a constant; chains are looked at from each of their ends."""
+    key = (v, fn, side)
+    if key not in edit.steps:
+        step = _STEPS[fn](constant.astype(np.float64), side)
+        edit.steps[key] = step if step is not None and step.fits(v.dtype) else None
+    found: Affine | None = edit.steps[key]
+    return found
 
 
 def _added(c: Array, side: int) -> Affine:

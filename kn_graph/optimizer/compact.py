@@ -29,6 +29,10 @@ def compact_constant(edit: Editor, v: Value) -> Array | None:
 
     None where the value is no constant, or where repetition does not keep to axes.
     """
+    known = edit.compact.get(v)
+    if known is not None:
+        return known
+    top = v
     layouts: list[Node] = []
     while isinstance(v.node.op, (View, Broadcast, Permute, Flip)):
         if len(layouts) == CHAIN:
@@ -43,6 +47,8 @@ def compact_constant(edit: Editor, v: Value) -> Array | None:
         if not isinstance(node.op, Broadcast):
             a = through_layout(node, a, before)
         before = node.results[0].shape
+    if a is not None:
+        edit.compact[top] = a
     return a
 
 

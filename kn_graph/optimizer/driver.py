@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
 from kn_graph.errors import InternalError
 from kn_graph.graph import Graph
 from kn_graph.op import Op
+from kn_graph.ops.elementwise import Binary, Unary
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.report import OptimizerReport
 from kn_graph.optimizer.rule import Refused, Rule
@@ -17,21 +18,23 @@ from kn_graph.value import Node, Value
 
 __all__ = ["rewrite_graph"]
 
+SCALAR = (Unary, Binary)
+
 STEPS_PER_NODE = 200
 """A rewrite that goes on longer than this runs in circles."""
 
 
 def rewrite_graph(
     graph: Graph,
-    rules: Sequence[Rule[Any]],
+    phases: Sequence[Sequence[Rule[Any]]],
     settings: OptimizerSettings,
     report: OptimizerReport,
 ) -> Graph:
-    """Return a graph in which no rule matches any more.
+    """Return a graph in which no rule of the last phase matches any more.
 
     Args:
         graph: stays as it is.
-        rules: tried in this order at each node.
+        phases: rules, tried in this order at each node; those of a phase until none fires.
         settings: which rules may fire.
         report: is told what happened.
 
@@ -39,8 +42,29 @@ def rewrite_graph(
         InternalError: the rules do not come to an end.
     """
     edit = Editor(graph)
-    table = _by_root([r for r in rules if settings.allows(r.name, r.setting)])
     limit = STEPS_PER_NODE * (len(edit.graph.nodes) + 50)
+    earlier: Counter[tuple[str, str]] = Counter()
+    for rules in phases:
+        earlier |= report.refused
+        table = _Table([r for r in rules if settings.allows(r.name, r.setting)])
+        _exhaust(edit, table, settings, report, limit)
+    order = edit.order()
+    result = edit.finish(order)
+    if len(result.nodes) < len(order):
+        # nodes that had become equal merged: who is read once only may be another one now
+        result = rewrite_graph(result, phases[-1:], settings, report)
+    report.refused |= earlier
+    return result
+
+
+def _exhaust(
+    edit: Editor,
+    table: _Table,
+    settings: OptimizerSettings,
+    report: OptimizerReport,
+    limit: int,
+) -> None:
+    """Apply rules until none fires."""
     fired = -1
     while report.fired.total() > fired:
         # again over everything: rules look further than at what is next to a rewrite
@@ -53,14 +77,9 @@ def rewrite_graph(
             report.steps += 1
             if report.steps > limit:
                 raise InternalError(f"the optimizer does not end; fired: {dict(report.fired)}")
-            for rule in table.get(type(node.op), ()):
+            for rule in table.rules(node.op):
                 if _apply(rule, edit, node, settings, report, work):
                     break
-    result = edit.finish()
-    if len(result.nodes) < len(edit.order()):
-        # nodes that had become equal merged: who is read once only may be another one now
-        return rewrite_graph(result, rules, settings, report)
-    return result
 
 
 class _Worklist:
@@ -86,12 +105,26 @@ class _Worklist:
         return node
 
 
-def _by_root(rules: Sequence[Rule[Any]]) -> dict[type[Op], list[Rule[Any]]]:
-    table: dict[type[Op], list[Rule[Any]]] = {}
-    for rule in rules:
-        for root in rule.roots:
-            table.setdefault(root, []).append(rule)
-    return table
+class _Table:
+    """Rules by what they start at."""
+
+    def __init__(self, rules: Sequence[Rule[Any]]) -> None:
+        self._all = rules
+        self._found: dict[tuple[type[Op], str | None], list[Rule[Any]]] = {}
+
+    def rules(self, op: Op) -> list[Rule[Any]]:
+        """Return the rules that may match at an operation, in order."""
+        function: str | None = getattr(op, "fn", None)
+        key = (type(op), function)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = [
+                r
+                for r in self._all
+                if type(op) in r.roots
+                and (r.functions is None or not isinstance(op, SCALAR) or function in r.functions)
+            ]
+        return found
 
 
 def _apply(

@@ -8,10 +8,12 @@ graph.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
 
 from kn_graph.errors import InternalError
 from kn_graph.graph import Graph
-from kn_graph.liveness import size_sources
 from kn_graph.transform import clone_graph, clone_node, copy_facts
 from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
@@ -24,18 +26,24 @@ class Editor:
 
     Attributes:
         graph: where rules build; do not read `node.operands` of its nodes, ask `operands`.
+        uniform: the number that a constant repeats, or None, once it was looked at.
+        compact: constants behind layout operations, once they were found.
+        steps: what scalar functions do with constants, once it was computed (see `affine`).
     """
 
     def __init__(self, source: Graph) -> None:
         self._source = source
         self.graph = clone_graph(source)
+        self.uniform: dict[Value, np.generic | None] = {}
+        self.compact: dict[Value, np.ndarray[Any, Any]] = {}
+        self.steps: dict[tuple[Value, str, int], Any] = {}
         self._forward: dict[Value, Value] = {}
         self._users: dict[Value, dict[Node, int]] = {}
         self._pinned: dict[Value, int] = {}
         self._alive: set[Node] = set()
         for v in self.graph.outputs.values():
             self._pin(v)
-        for node in {*size_sources(self.graph).values()}:
+        for node in {*self.graph.size_sources.values()}:
             self._pin(node.results[0])
 
     def _pin(self, v: Value) -> None:
@@ -52,9 +60,10 @@ class Editor:
 
     def operands(self, node: Node) -> tuple[Value, ...]:
         """Return the operands of a node as they are now."""
-        if not self._forward:
-            return node.operands
-        return tuple([self.resolve(v) for v in node.operands])
+        for v in node.operands:
+            if v in self._forward:
+                return tuple([self.resolve(v) for v in node.operands])
+        return node.operands
 
     def users(self, v: Value) -> list[Node]:
         """Return the living nodes that read a value."""
@@ -153,9 +162,8 @@ class Editor:
         done: set[Node] = set()
         opened: set[Node] = set()
         ordered: list[Node] = []
-        sources = size_sources(self.graph)
         roots = [v.node for v in self.graph.inputs]
-        roots += [n for n in self.graph.nodes if n in set(sources.values())]
+        roots += sorted({*self.graph.size_sources.values()}, key=lambda n: n.index)
         roots += [self.resolve(v).node for v in self.graph.outputs.values()]
         stack = [(n, False) for n in reversed(roots)]
         while stack:
@@ -173,13 +181,17 @@ class Editor:
             stack.extend((v.node, False) for v in self.operands(node) if v.node not in done)
         return ordered
 
-    def finish(self) -> Graph:
-        """Return the rewritten graph: a new one, with the inputs and outputs of the source."""
+    def finish(self, order: Sequence[Node]) -> Graph:
+        """Return the rewritten graph: a new one, with the inputs and outputs of the source.
+
+        Args:
+            order: what `order` returned.
+        """
         target = Graph(self._source.name, parent=self._source.parent)
         if self._source.parent is None:
             target.symbols = dict(self.graph.symbols)
         values: dict[Value, Value] = {}
-        for node in self.order():
+        for node in order:
             results = clone_node(target, node, [values[v] for v in self.operands(node)])
             values.update(zip(node.results, results, strict=True))
         target.inputs = [values[v] for v in self.graph.inputs]

@@ -250,10 +250,10 @@ def uniform_scalar(edit: Editor, v: Value) -> np.generic | None:
     a = v.constant
     if a is None or a.size == 0 or a.nbytes > 65536 or a.dtype == object:
         return None
-    first: np.generic = a.reshape(-1)[0]
-    if a.size > 1 and not (a == first).all():
-        return None
-    return first
+    if v not in edit.uniform:
+        first: np.generic = a.reshape(-1)[0]
+        edit.uniform[v] = None if a.size > 1 and not (a == first).all() else first
+    return edit.uniform[v]
 
 
 def uniform_number(edit: Editor, v: Value) -> float | None:

@@ -39,6 +39,8 @@ class Rule(ABC, Generic[F]):
 
     name: ClassVar[str]
     roots: ClassVar[tuple[type[Op], ...]]
+    functions: ClassVar[frozenset[str] | None] = None
+    """Which scalar functions a root applies, where it is one; None for any."""
     setting: ClassVar[str | None] = None
     """The flag of `OptimizerSettings` that switches it off; None where no number changes."""
 

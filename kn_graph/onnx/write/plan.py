@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kn_graph.dim import Size
-from kn_graph.liveness import live_nodes, size_sources
+from kn_graph.liveness import live_nodes
 from kn_graph.onnx.write.registry import WriteFunction
 from kn_graph.ops.elementwise import Binary, Compare, Select
 from kn_graph.ops.layout import Broadcast, View
@@ -49,7 +49,7 @@ class Plan:
             self.reads[node] = self._read_by(node)
         self.outputs = set(map(self.resolve, graph.outputs.values()))
         self.uses = Counter(v for reads in self.reads.values() for v in reads)
-        self.sources = size_sources(graph)
+        self.sources = graph.size_sources
         absorbed: set[Node] = set()
         shown: set[Node] = set()
         for node in live:

@@ -64,6 +64,7 @@ class Relu(RowRule):
 
     name = "relu"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"max"})
 
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings
@@ -97,6 +98,7 @@ class Sigmoid(RowRule):
 
     name = "sigmoid"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary, Unary)
+    functions = frozenset({"div", "reciprocal"})
 
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings
@@ -131,6 +133,7 @@ class Softplus(RowRule):
 
     name = "softplus"
     roots: ClassVar[tuple[type[Op], ...]] = (Unary,)
+    functions = frozenset({"log"})
 
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings
@@ -150,6 +153,7 @@ class Softsign(RowRule):
 
     name = "softsign"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"div"})
 
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings

@@ -90,6 +90,7 @@ class ClampChain(Rule[Clamp]):
 
     name = "clamp_chain"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary, Unary)
+    functions = frozenset({"min", "max", "relu"})
     setting = "fuse_clamp"
 
     def match(
@@ -148,6 +149,7 @@ class IdleClamp(Rule[Idle]):
 
     name = "idle_clamp"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary, Unary)
+    functions = frozenset({"min", "max", "relu"})
     setting = "fuse_clamp"
 
     def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Idle | None:

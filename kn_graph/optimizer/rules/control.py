@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from kn_graph.graph import Graph
-from kn_graph.liveness import live_nodes, size_sources
+from kn_graph.liveness import live_nodes
 from kn_graph.op import Op
 from kn_graph.ops.control import If, Loop
 from kn_graph.ops.source import Input
@@ -36,7 +36,7 @@ def _replaceable(old: ValueType, new: ValueType) -> bool:
 
 def _refusal(edit: Editor, node: Node, types: Sequence[ValueType]) -> Refused | None:
     """Say why values of these types may not take the place of a node's results."""
-    if node in size_sources(edit.graph).values():
+    if node in edit.graph.size_sources.values():
         return Refused("a size is only known when it has run")
     if not all(_replaceable(v.type, t) for v, t in zip(node.results, types, strict=True)):
         return Refused("the types of the branches differ")

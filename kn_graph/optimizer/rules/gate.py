@@ -66,6 +66,7 @@ class GatedRule(Rule[Found]):
     """A rule of the module's table."""
 
     roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"mul", "div"})
     setting = "fuse_activation"
     gates: ClassVar[frozenset[str]]
     """Scalar functions that are the gate, or whose result it is."""

@@ -242,6 +242,7 @@ class OppositeComparison(ApplyRule):
 
     name = "opposite_comparison"
     roots: ClassVar[tuple[type[Op], ...]] = (Unary,)
+    functions = frozenset({"logical_not"})
 
     def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Applied | None:
         """Find a negated comparison."""

@@ -147,6 +147,7 @@ class Normalize(NormRule):
     """A value divided by the root of its mean square."""
 
     name = "norm"
+    functions = frozenset({"mul", "div"})
 
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings
@@ -226,6 +227,7 @@ class ShiftedNorm(NormRule):
     """A scale and a bias that were computed from the statistics of x."""
 
     name = "shifted_norm"
+    functions = frozenset({"add", "sub"})
 
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings

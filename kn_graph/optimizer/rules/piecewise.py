@@ -135,6 +135,7 @@ class HardSigmoid(PiecewiseRule):
 
     name = "hard_sigmoid"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary, Unary)
+    functions = frozenset({"min", "max", "relu", "mul", "div", "affine"})
 
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings

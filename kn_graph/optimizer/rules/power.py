@@ -52,6 +52,7 @@ class PowerForm(Rule[Power]):
 
     name = "power_form"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary, Unary)
+    functions = frozenset({"square", "pow"})
 
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings
@@ -92,6 +93,7 @@ class QuotientRule(Rule[Quotient]):
     """A rule that multiplies with the inverse."""
 
     roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"div"})
 
     def rewrite(self, edit: Editor, found: Quotient) -> Value:
         """Invert the constant, in float64, and multiply."""
@@ -175,6 +177,7 @@ class Reciprocal(Rule[Inverted]):
 
     name = "reciprocal"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"div"})
 
     def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Inverted | None:
         """Find a dividend of 1."""
@@ -195,6 +198,7 @@ class Rsqrt(Rule[Inverted]):
 
     name = "rsqrt"
     roots: ClassVar[tuple[type[Op], ...]] = (Unary,)
+    functions = frozenset({"reciprocal"})
     setting = "fuse_rsqrt"
 
     def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Inverted | None:

@@ -287,6 +287,7 @@ class ShiftedClamp(Rule[Shifted]):
 
     name = "shifted_clamp"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"sub"})
     setting = "fuse_quantized"
 
     def match(

@@ -280,6 +280,7 @@ class IntegerBias(Rule[Biased]):
 
     name = "integer_bias"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"add", "sub"})
     setting = "fuse_quantized"
 
     def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Biased | None:

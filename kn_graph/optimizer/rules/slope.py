@@ -149,6 +149,7 @@ class PReluSum(SlopeRule):
 
     name = "prelu_sum"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"add", "sub"})
 
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings

@@ -109,6 +109,7 @@ class SoftmaxQuotient(Rule[Found]):
 
     name = "softmax"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"div", "mul"})
     setting = "fuse_softmax"
 
     def match(
@@ -146,6 +147,7 @@ class LogSoftmax(Rule[Found]):
 
     name = "log_softmax"
     roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"sub"})
     setting = "fuse_softmax"
 
     def match(
@@ -219,6 +221,7 @@ class LogOfSoftmax(SoftmaxRule):
 
     name = "log_of_softmax"
     roots: ClassVar[tuple[type[Op], ...]] = (Unary,)
+    functions = frozenset({"log"})
     setting = "fuse_softmax"
 
     def match(
