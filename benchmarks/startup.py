@@ -2,8 +2,8 @@
 
     python benchmarks/startup.py [--repeats 9] [--nodes 1000]
 
-Three promises: `import kn_graph` takes at most 1.6 times `import onnx, numpy`, loading a model of 1,000
-nodes at most 4 times `onnx.load` plus 0.5 s, and optimizing it at most twice as long as loading it.
+Three promises: `import kn_graph` takes at most 1.6 times `import onnx, numpy`, loading a model of
+1,000 nodes at most 4 times `onnx.load` plus 0.5 s, and optimizing it at most twice that time.
 """
 
 from __future__ import annotations
