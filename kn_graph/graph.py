@@ -20,18 +20,19 @@ from kn_graph.builder import (
     SignalBuilder,
 )
 from kn_graph.condition import Condition, Guard
+from kn_graph.contents import content_of
 from kn_graph.decisions import Decisions
 from kn_graph.dim import Dim, Size, Symbol, SymbolKind, symbol
 from kn_graph.dim_facts import Constraints, SizeError
 from kn_graph.dtype import DType
 from kn_graph.errors import GraphError, KnError, ShapeError
 from kn_graph.joined import known_sizes
-from kn_graph.known import Exact, Limit, tracked
+from kn_graph.known import Exact
 from kn_graph.op import Content, Op, op_symbols
 from kn_graph.ops.source import Constant, Input, ReadSizes, Sizes, constant_array, scalar_array
 from kn_graph.sizes import as_size
 from kn_graph.types import TensorType, ValueType, tensor_types_of
-from kn_graph.value import CONTENT_DTYPES, CONTENT_ELEMS, Node, Value
+from kn_graph.value import Node, Value
 from kn_graph.variants import Assumptions, VariantSource, variant_for
 
 __all__ = ["Graph"]
@@ -204,7 +205,7 @@ class Graph(
         node = self._known.get(key) if op.pure else None
         if node is None:
             types = self._infer(op, operands)
-            content = self._content(op, operands, types)
+            content = content_of(self, op, operands, types)
             if content is not None and not (isinstance(op, Sizes) and op_symbols(op)):
                 folded = self._folded(content, types[0])
                 if folded is not None:
@@ -284,46 +285,6 @@ class Graph(
             if symbol is not None and symbol.kind is SymbolKind.DATA:
                 self.size_sources.setdefault(symbol, node)
         return node
-
-    def _content(
-        self, op: Op, operands: tuple[Value, ...], types: tuple[ValueType, ...]
-    ) -> Content | None:
-        t = types[0]
-        if len(types) != 1 or not isinstance(t, TensorType) or t.dtype not in CONTENT_DTYPES:
-            return None
-        numel = t.numel
-        if not isinstance(numel, int) or numel > CONTENT_ELEMS or isinstance(op, (Constant, Input)):
-            return None
-        if not all(isinstance(n, int) for n in t.shape):
-            return None  # nothing, of a shape that is not known
-        contents = [c for v in operands if (c := v.content) is not None]
-        if len(contents) < len(operands):
-            return None
-        content = op.content(*contents)
-        if content is None:
-            return None
-        content = np.asarray(content, object)
-        elements = [tracked(t.dtype, e) for e in content.ravel().tolist()]
-        if None in elements:
-            return None
-        if not (t.dtype.is_float or self._exact(contents)):
-            return None
-        content = np.empty(content.shape, object)
-        content.reshape(-1)[:] = elements
-        return content
-
-    def _exact(self, contents: Sequence[Content]) -> bool:
-        """Assume that the floats among what is known were never rounded, where that is open."""
-        limits: set[Limit] = set()
-        for content in contents:
-            for e in content.ravel().tolist():
-                if isinstance(e, Exact):
-                    limits |= e.limits
-        why = "floats hold sizes exactly"
-        return all(
-            self.decide_ge(most, n, why) and self.decide_ge(n, -most, why)
-            for n, most in sorted(limits, key=str)
-        )
 
     def _folded(self, content: Content, t: ValueType) -> Value | None:
         assert isinstance(t, TensorType)
