@@ -6,7 +6,7 @@ behind it reads them as one axis, since a view of permuted axes is free if they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kn_graph.op import Op
 from kn_graph.ops.layout import Permute
@@ -15,10 +15,9 @@ from kn_graph.value import Value
 from kn_plan.access import Access, resolved
 from kn_plan.group import Group
 from kn_plan.layout import StridedLayout
+from kn_plan.target import Order, Target
 
-__all__ = ["Order", "choose_orders", "stored"]
-
-Order = tuple[int, ...]
+__all__ = ["choose_orders", "stored"]
 
 
 def stored(shape: Sequence[int] | Shape, order: Order) -> StridedLayout:
@@ -27,13 +26,32 @@ def stored(shape: Sequence[int] | Shape, order: Order) -> StridedLayout:
     return dense.permute([order.index(a) for a in range(len(order))])
 
 
-def choose_orders(groups: Iterable[Group], fixed: frozenset[Value]) -> dict[Value, Order]:
-    """Return the order of axes of values for which another than the plain one saves copies.
+def choose_orders(
+    groups: Sequence[Group], fixed: frozenset[Value], target: Target
+) -> dict[Value, Order]:
+    """Return the order of axes of values that are not stored in the plain one.
+
+    What the device wants comes first; else the order that saves most copies.
 
     Args:
-        groups: all readers.
+        groups: in the order in which they run.
         fixed: values whose order is given.
+        target: the device.
     """
+    found = _saving(groups, fixed)
+    for group in groups:
+        given = next((found.get(a.value) for a in group.reads if not a.ops), None)
+        for v in group.outputs:
+            if v in fixed or not isinstance(v.type, TensorType) or group.undo:
+                continue
+            order = target.order(group.anchor, v.rank, given)
+            if order is not None and len(order) == v.rank:
+                found[v] = order
+    return found
+
+
+def _saving(groups: Sequence[Group], fixed: frozenset[Value]) -> dict[Value, Order]:
+    """Return the orders that save copies."""
     readers: dict[Value, list[Access]] = {}
     writers: dict[Value, Group] = {}
     for group in groups:

@@ -13,12 +13,13 @@ from kn_graph.ops.source import Constant
 from kn_graph.types import Shape, TensorType
 from kn_graph.value import Node, Value
 from kn_plan.access import HOST_KINDS, Access, apply_layout, inverse, resolved
-from kn_plan.format import Order, choose_orders, stored
+from kn_plan.format import choose_orders, stored
 from kn_plan.group import Group
 from kn_plan.layout import StridedLayout
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Buffer, Home, Operand, Plan, Step
 from kn_plan.program import ProgramBuilder
+from kn_plan.target import Order, Target
 
 __all__ = ["lower"]
 
@@ -28,15 +29,17 @@ NOTHING = StridedLayout((), ())
 """Layout of what is no tensor."""
 
 
-def lower(graph: Graph, groups: Sequence[Group], options: PlanOptions) -> Plan:
+def lower(graph: Graph, groups: Sequence[Group], target: Target, options: PlanOptions) -> Plan:
     """Return the steps of groups, without lifetimes yet."""
-    return _Lowering(graph, groups, options).run()
+    return _Lowering(graph, groups, target, options).run()
 
 
 class _Lowering:
     """See `lower`."""
 
-    def __init__(self, graph: Graph, groups: Sequence[Group], options: PlanOptions) -> None:
+    def __init__(
+        self, graph: Graph, groups: Sequence[Group], target: Target, options: PlanOptions
+    ) -> None:
         self.graph, self.groups = graph, groups
         self.buffers: list[Buffer] = []
         self.steps: list[Step] = []
@@ -48,7 +51,7 @@ class _Lowering:
             self.sources.setdefault(node, []).append(symbol)
         self.outputs = frozenset(graph.outputs.values())
         fixed = self.outputs | frozenset(graph.inputs)
-        self.orders = choose_orders(groups, fixed) if options.choose_formats else {}
+        self.orders = choose_orders(groups, fixed, target) if options.choose_formats else {}
 
     def run(self) -> Plan:
         """Lower everything."""

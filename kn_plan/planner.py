@@ -24,5 +24,6 @@ def plan_graph(
         options: which mechanisms are on.
     """
     chosen = options or PlanOptions()
-    groups = form_groups(graph, target or NeutralTarget(), chosen)
-    return schedule(lower(graph, groups, chosen), chosen)
+    device = target or NeutralTarget()
+    groups = form_groups(graph, device, chosen)
+    return schedule(lower(graph, groups, device, chosen), chosen)

@@ -9,7 +9,10 @@ from kn_graph.ops.conv import Conv
 from kn_graph.ops.matmul import MatMul
 from kn_graph.value import Node
 
-__all__ = ["NeutralTarget", "Target"]
+__all__ = ["NeutralTarget", "Order", "Target"]
+
+Order = tuple[int, ...]
+"""Axes as they lie in memory, the last one densest."""
 
 
 class Target(Protocol):
@@ -22,6 +25,15 @@ class Target(Protocol):
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a node's kernel applies a program to its result, which becomes `out`."""
 
+    def order(self, anchor: Node | None, rank: int, given: Order | None) -> Order | None:
+        """Return the order of axes in which a result is best stored; None for any.
+
+        Args:
+            anchor: what computes it; None for a scalar program.
+            rank: of the result.
+            given: the order of the first operand that is read as it lies.
+        """
+
 
 class NeutralTarget:
     """A device that applies programs to convolutions and products."""
@@ -31,3 +43,7 @@ class NeutralTarget:
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether it is one of these."""
         return isinstance(anchor.op, (Conv, MatMul))
+
+    def order(self, anchor: Node | None, rank: int, given: Order | None) -> Order | None:
+        """Leave it to the readers."""
+        return None
