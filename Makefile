@@ -7,14 +7,17 @@ FAST := not slow and not real_models
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMPS := $(VENV)/stamps
-INSTALL_INPUTS := pyproject.toml constraints.txt $(wildcard setup.py)
+# the C sources too: installing compiles them
+INSTALL_INPUTS := pyproject.toml constraints.txt setup.py $(wildcard kn_cpu/native/*.[ch]) \
+  kn_cpu/native/build.py
 
 .NOTPARALLEL:
-.PHONY: run test lint format constraints models clean help
+.PHONY: run test test-native lint format constraints models clean help
 
 help:
 	@echo "make run          recognise a handwritten digit with models/digits.onnx"
 	@echo "make test         the fast tests"
+	@echo "make test-native  the native code under sanitizers"
 	@echo "make lint         ruff and mypy"
 	@echo "make format       let ruff reformat and fix what it can"
 	@echo "make models       train the digits model again, write the generated models and their sums"
@@ -26,6 +29,9 @@ run: $(STAMPS)/images
 
 test: $(STAMPS)/test
 	$(BIN)/python -m pytest -q -m "$(FAST)"
+
+test-native: $(STAMPS)/test
+	$(BIN)/python -m tests.native
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .

@@ -22,7 +22,14 @@ from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
 from kn_graph.variants import check_guards, open_call
 
-__all__ = ["Kept", "cpu_eval_graph", "reference_outputs"]
+__all__ = [
+    "Kept",
+    "bind_size",
+    "check_constraints",
+    "cpu_eval_graph",
+    "owned",
+    "reference_outputs",
+]
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,8 @@ def cpu_eval_graph(
     wanted = _wanted(call.graph, keep)
     outputs = run.graph(call.graph, call.arrays, call.env, wanted)
     try:
-        owned = map(_owned, outputs)
-        result: dict[str, Any] = dict(zip(call.graph.outputs, owned, strict=True))
+        mine = map(owned, outputs)
+        result: dict[str, Any] = dict(zip(call.graph.outputs, mine, strict=True))
     except MemoryError as error:
         raise OutOfMemoryError(f"the outputs do not fit into memory: {error}") from error
     return result | {n: k for n, k in run.kept.items() if n not in result}
@@ -96,15 +103,28 @@ def _wanted(graph: Graph, keep: Literal["all"] | Iterable[str] | None) -> dict[V
     return wanted
 
 
-def _owned(x: Any) -> Any:
+def owned(x: Any) -> Any:
     """Return a value that the caller may write to and that no weight or input shares."""
     if isinstance(x, np.ndarray):
         return np.array(x, order="C")
     if isinstance(x, np.generic):
         return np.asarray(x)
     if isinstance(x, dict):
-        return {k: _owned(e) for k, e in x.items()}
-    return [_owned(e) for e in x] if isinstance(x, list) else x
+        return {k: owned(e) for k, e in x.items()}
+    return [owned(e) for e in x] if isinstance(x, list) else x
+
+
+def bind_size(env: dict[Symbol, int], symbol: Symbol, number: int) -> None:
+    """Give a data symbol the number that a node found.
+
+    Raises:
+        ExecutionError: it has another one, or may not have this one.
+    """
+    known = env.setdefault(symbol, number)
+    if known != number:
+        raise ExecutionError(f"size {symbol.name!r} is {known}, but a node gives {number}")
+    if number < symbol.lo:
+        raise ExecutionError(f"size {symbol.name!r} is {number}, expected at least {symbol.lo}")
 
 
 class _Context:
@@ -123,11 +143,7 @@ class _Context:
 
     def bind(self, symbol: Symbol, number: int) -> None:
         """Give a data symbol its number."""
-        known = self.env.setdefault(symbol, number)
-        if known != number:
-            raise ExecutionError(f"size {symbol.name!r} is {known}, but a node gives {number}")
-        if number < symbol.lo:
-            raise ExecutionError(f"size {symbol.name!r} is {number}, expected at least {symbol.lo}")
+        bind_size(self.env, symbol, number)
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a body with the sizes around it known."""
@@ -157,7 +173,7 @@ class _Run:
         """Evaluate the live nodes in order and free what nobody reads any more."""
         context = _Context(self, env)
         check_guards(graph, env)
-        pending = _check_constraints(graph.constraints, env)
+        pending = check_constraints(graph.constraints, env)
         bound = len(env)
         outputs = list(graph.outputs.values())
         nodes = live_nodes(graph, [*outputs, *wanted])
@@ -172,7 +188,7 @@ class _Run:
                 self._evaluate(node, values, context)
             if pending and len(env) > bound:
                 where = f"node {node.label} ({node.op.title}): "
-                pending, bound = _check_constraints(pending, env, where), len(env)
+                pending, bound = check_constraints(pending, env, where), len(env)
             seconds = time.perf_counter() - start
             if wanted:
                 self._keep(node, values, wanted, seconds)
@@ -212,10 +228,10 @@ class _Run:
     ) -> None:
         for v in node.results:
             for name in wanted.get(v, ()):
-                self.kept[name] = Kept(_owned(values[v]), node.label, seconds)
+                self.kept[name] = Kept(owned(values[v]), node.label, seconds)
 
 
-def _check_constraints(
+def check_constraints(
     constraints: Iterable[Constraint], env: Mapping[Symbol, int], where: str = ""
 ) -> list[Constraint]:
     """Check what the graph requires of sizes, and return what cannot be checked yet.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ class _Lowering:
         self.operands: dict[Value, Operand] = {}
         self.constants: dict[int, np.ndarray[Any, Any]] = {}
         self.copies: dict[Access, Operand] = {}
+        self.label = ""
         self.sources: dict[Node, list[Symbol]] = {}
         for symbol, node in graph.size_sources.items():
             self.sources.setdefault(node, []).append(symbol)
@@ -104,6 +106,7 @@ class _Lowering:
     # ---- steps ------------------------------------------------------------------------------
 
     def _lower(self, group: Group) -> None:
+        self.label = group.label
         reads = tuple(map(self._read, group.operands))
         extras = tuple(map(self._read, group.extras))
         writes: list[Operand] = []
@@ -160,7 +163,8 @@ class _Lowering:
         if found is None:
             found = self._temporary(access.value, access.shape)
             self.copies[access] = found
-            self.steps.append(_copy(access.value, operand, found, access.shape))
+            step = _copy(access.value, operand, found, access.shape)
+            self.steps.append(replace(step, label=self.label))
         return found
 
 

@@ -29,8 +29,15 @@ class Arena:
     lives: Intervals
 
     def sizes(self, plan: Plan, env: Mapping[Symbol, int]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Return the bytes of each member."""
-        return np.array([evaluate(plan.buffers[m].nbytes, env) for m in self.members], np.int64)
+        """Return the bytes of each member.
+
+        Raises:
+            OverflowError: together they are more than any memory has.
+        """
+        sizes = [evaluate(plan.buffers[m].nbytes, env) for m in self.members]
+        if sum(sizes) >= 1 << 62:
+            raise OverflowError(f"an arena of {sum(sizes)} bytes")
+        return np.array(sizes, np.int64)
 
     def allocate(self, plan: Plan, env: Mapping[Symbol, int]) -> Allocation:
         """Return places for sizes."""

@@ -19,7 +19,7 @@ __all__ = ["Device"]
 Kind = Literal["reference", "cpu", "cuda"]
 
 REFERENCE = "plain NumPy: slow, and the definition of what is right"
-CPU = "the planned CPU executor is not built yet, so the NumPy reference runs"
+NO_KERNELS = "so the NumPy reference runs, which is slow"
 NO_CUDA = ("the CUDA executor is not built yet",)
 """Why no GPU can be used, one reason for each thing that was tried."""
 
@@ -43,7 +43,7 @@ class Device:
     @classmethod
     def best(cls) -> Device:
         """Return the fastest device of this machine; `reason` says why it is that one."""
-        return cls("cpu", 0, f"no GPU, since {' and '.join(NO_CUDA)}; {CPU}")
+        return cls("cpu", 0, f"no GPU, since {' and '.join(NO_CUDA)}; {_cpu_reason()}")
 
     @classmethod
     def reference(cls) -> Device:
@@ -53,7 +53,7 @@ class Device:
     @classmethod
     def cpu(cls) -> Device:
         """Return the CPU."""
-        return cls("cpu", 0, CPU)
+        return cls("cpu", 0, _cpu_reason())
 
     @classmethod
     def cuda(cls, index: int = 0) -> Device:
@@ -126,3 +126,12 @@ class Device:
     def __str__(self) -> str:
         """Return the name that `parse` understands."""
         return f"cuda:{self.index}" if self.kind == "cuda" else self.kind
+
+
+def _cpu_reason() -> str:
+    from kn_cpu.native import library, unavailable_reason
+
+    kernels = library()
+    if kernels is None:
+        return f"{unavailable_reason()}, {NO_KERNELS}"
+    return f"planned, with native kernels for {kernels.isa}"

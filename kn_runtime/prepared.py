@@ -12,10 +12,20 @@ from kn_graph.variants import symbols_by_name
 from kn_runtime.options import PrepareOptions
 
 if TYPE_CHECKING:
+    from kn_cpu.executor import CpuExecutor
     from kn_graph.graph import Graph
     from kn_runtime.device import Device
 
 __all__ = ["PreparedGraph"]
+
+
+def planned_executor(graph: Graph, options: PrepareOptions) -> CpuExecutor | None:
+    """Return the planned CPU executor of a graph; None where there are no native kernels."""
+    from kn_cpu.executor import CpuExecutor
+    from kn_cpu.native import library
+
+    kernels = library()
+    return None if kernels is None else CpuExecutor(graph, kernels, options.worker_threads)
 
 
 class PreparedGraph:
@@ -37,6 +47,7 @@ class PreparedGraph:
         self.graph, self.device, self.options = graph, device, options
         self.dims = dict(dims or {})
         self._closed = False
+        self._executor = planned_executor(graph, options) if device.kind == "cpu" else None
 
     def eval(
         self,
@@ -65,11 +76,15 @@ class PreparedGraph:
         """
         if self._closed:
             raise UsageError(f"{self!r} is closed; prepare the graph again")
-        return cpu_eval_graph(self.graph, inputs, {**self.dims, **(dims or {})}, seed=seed)
+        known = {**self.dims, **(dims or {})}
+        if self._executor is not None:
+            return self._executor.eval(inputs, known, seed=seed)
+        return cpu_eval_graph(self.graph, inputs, known, seed=seed)
 
     def close(self) -> None:
         """Release what the device holds for this graph. Calling it twice does nothing."""
         self._closed = True
+        self._executor = None
 
     def __enter__(self) -> Self:
         """Return itself; leaving the context closes it."""

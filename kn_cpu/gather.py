@@ -1,0 +1,193 @@
+"""Reading and writing elements at indices that are data: see `native/kn_gather.h`.
+
+Every call has a pointer `status` to three int64 that are 0 before: `status[0]` becomes 1 where an
+index does not exist, `status[1]` such an index and `status[2]` its place in an index tuple;
+`index_error` makes the error of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kn_cpu.axes import KernelCall, axes_numbers, strides_over, units_for
+from kn_graph.dim import Size
+from kn_graph.dtype import DType, Kind
+from kn_graph.errors import ExecutionError
+from kn_graph.ops.gather import Gather, GatherElements, GatherND
+from kn_graph.ops.scatter import ScatterElements, ScatterND
+from kn_plan.layout import StridedLayout
+
+__all__ = [
+    "gather_call",
+    "gather_elements_call",
+    "gather_nd_call",
+    "index_error",
+    "scatter_elements_call",
+    "scatter_nd_call",
+]
+
+UNIT_BYTES = 1 << 16
+UNIT = 1 << 13
+"""Elements of a work unit where each has an index of its own."""
+
+
+def index_error(status: Sequence[int], axis: int, shape: Sequence[int]) -> ExecutionError | None:
+    """Return the error that a status tells of, or None.
+
+    Args:
+        status: what the kernel left.
+        axis: the indexed axis, the first one of a tuple.
+        shape: of the tensor that indices point into.
+    """
+    if not status[0]:
+        return None
+    at = axis + status[2]
+    text = f"index {status[1]} is out of range for axis {at} of size {shape[at]}"
+    return ExecutionError(text)
+
+
+def _head(
+    units: Size, itemsize: int, indices: DType, indexed: StridedLayout, axes: Sequence[int]
+) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
+    """Return the first numbers, and the pairs of the indexed axes."""
+    size = indices.numpy.itemsize
+    signed = size if indices.kind is Kind.INT else -size  # see KN_GATHER_INDEX_BYTES
+    pairs = tuple(n for a in axes for n in (indexed.sizes[a], indexed.strides[a]))
+    return (units, itemsize, signed, len(axes)), pairs
+
+
+def gather_call(
+    op: Gather,
+    out: StridedLayout,
+    x: StridedLayout,
+    indices: StridedLayout,
+    *,
+    itemsize: int,
+    index_dtype: DType,
+) -> KernelCall:
+    """Gather slices, p = {out, x, indices, status}."""
+    axis, rank = op.axis, indices.rank
+    before, behind = range(axis), range(axis + 1, x.rank)
+    nothing: tuple[Size, ...] = (0,) * x.rank
+    groups = (
+        *axes_numbers(
+            x.sizes[:axis], strides_over(out, before), strides_over(x, before), nothing[:axis]
+        ),
+        *axes_numbers(
+            indices.sizes, out.strides[axis : axis + rank], (0,) * rank, indices.strides
+        ),
+        *axes_numbers(
+            x.sizes[axis + 1 :], out.strides[axis + rank :], strides_over(x, behind),
+            nothing[axis + 1 :],
+        ),
+    )  # fmt: skip
+    units = units_for(out.numel * itemsize, UNIT_BYTES)
+    head, pairs = _head(units, itemsize, index_dtype, x, [axis])
+    return KernelCall("gather", (*head, 0, axis, rank, len(behind), *pairs, *groups), units)
+
+
+def gather_nd_call(
+    op: GatherND,
+    out: StridedLayout,
+    x: StridedLayout,
+    indices: StridedLayout,
+    *,
+    itemsize: int,
+    index_dtype: DType,
+) -> KernelCall:
+    """Gather slices by index tuples, p = {out, x, indices, status}."""
+    units = units_for(out.numel * itemsize, UNIT_BYTES)
+    numbers = _tuples(units, op.batch_axes, out, x, indices, itemsize, index_dtype, scatter=False)
+    return KernelCall("gather", numbers, units)
+
+
+def scatter_nd_call(
+    op: ScatterND,
+    out: StridedLayout,
+    updates: StridedLayout,
+    indices: StridedLayout,
+    *,
+    itemsize: int,
+    index_dtype: DType,
+) -> KernelCall:
+    """Write updates over `out`, a copy of x, p = {out, updates, indices, status}.
+
+    Only without a reduction. Of several updates for one place the last stays: one unit does all.
+    """
+    assert op.reduction == "none"
+    numbers = _tuples(1, 0, updates, out, indices, itemsize, index_dtype, scatter=True)
+    return KernelCall("scatter", numbers, 1)
+
+
+def _tuples(
+    units: Size, batch: int, listed: StridedLayout, indexed: StridedLayout, indices: StridedLayout,
+    itemsize: int, index_dtype: DType, *, scatter: bool,
+) -> tuple[Size, ...]:  # fmt: skip
+    """Return numbers where `listed` has the axes of tuples, and `indexed` those they point into."""
+    depth = indices.sizes[-1]
+    assert isinstance(depth, int), "known when the graph is built: see tuple_depth"
+    rank, places = indices.rank - 1, range(batch, indices.rank - 1)
+    behind = range(batch + depth, indexed.rank)
+
+    def group(count: int, sizes: Sequence[Size], *strides: Sequence[Size]) -> tuple[Size, ...]:
+        of_listed, of_indexed, of_indices = (tuple(s) or (0,) * count for s in strides)
+        out, x = (of_indexed, of_listed) if scatter else (of_listed, of_indexed)
+        return axes_numbers(tuple(sizes), out, x, of_indices)
+
+    groups = (
+        *group(
+            batch, indexed.sizes[:batch], listed.strides[:batch], indexed.strides[:batch],
+            indices.strides[:batch],
+        ),
+        *group(
+            len(places), indices.sizes[batch:rank], listed.strides[batch:rank], (),
+            indices.strides[batch:rank],
+        ),
+        *group(
+            len(behind), indexed.sizes[batch + depth :], listed.strides[rank:],
+            indexed.strides[batch + depth :], (),
+        ),
+    )  # fmt: skip
+    head, pairs = _head(units, itemsize, index_dtype, indexed, range(batch, batch + depth))
+    counts = (indices.strides[-1], batch, len(places), len(behind))
+    return (*head, *counts, *pairs, *groups)
+
+
+def gather_elements_call(
+    op: GatherElements,
+    out: StridedLayout,
+    x: StridedLayout,
+    indices: StridedLayout,
+    *,
+    itemsize: int,
+    index_dtype: DType,
+) -> KernelCall:
+    """Gather an element for each index, p = {out, x, indices, status}."""
+    axes = axes_numbers(indices.sizes, out.strides, _still(x, op.axis), indices.strides)
+    units = units_for(indices.numel, UNIT)
+    head, pairs = _head(units, itemsize, index_dtype, x, [op.axis])
+    return KernelCall("gather_elements", (*head, 0, indices.rank, 0, 0, *pairs, *axes), units)
+
+
+def scatter_elements_call(
+    op: ScatterElements,
+    out: StridedLayout,
+    updates: StridedLayout,
+    indices: StridedLayout,
+    *,
+    itemsize: int,
+    index_dtype: DType,
+) -> KernelCall:
+    """Write updates over `out`, a copy of x, p = {out, updates, indices, status}.
+
+    Only without a reduction. Of several updates for one place the last stays: one unit does all.
+    """
+    assert op.reduction == "none"
+    axes = axes_numbers(indices.sizes, _still(out, op.axis), updates.strides, indices.strides)
+    head, pairs = _head(1, itemsize, index_dtype, out, [op.axis])
+    return KernelCall("scatter_elements", (*head, 0, indices.rank, 0, 0, *pairs, *axes), 1)
+
+
+def _still(layout: StridedLayout, axis: int) -> tuple[Size, ...]:
+    """Return strides that do not move along the axis that indices move along."""
+    return tuple(0 if a == axis else s for a, s in enumerate(layout.strides))

@@ -1,0 +1,62 @@
+// Blocks of a product: the way of panels through the micro-kernels to the result.
+#include "product.h"
+
+// All rows of a panel: tiles of nearly equal height, as few as possible.
+static void panel_rows(kn_tile t, int64_t rows, int64_t cols) {
+    const kn_micro *micro = cols > VF ? kn_wide : kn_narrow;
+    const int64_t tiles = kn_max(1, kn_ceil_div(rows, KN_MR)), step = kn_ceil_div(rows, tiles);
+    const int64_t share = t.next ? kn_ceil_div(t.next_bytes, tiles) : 0;
+    for (int64_t r = 0; r < rows; r += step) {
+        for (int64_t i = 0; i < share; i += 64) __builtin_prefetch(t.next + i, 0, 2);
+        if (t.next) t.next += share;
+        const int64_t count = kn_min(step, rows - r);
+        micro[count](&t);
+        t.rows += count;
+        t.part += count * t.part_step;
+        if (t.out) t.out += count * t.out_step;
+        if (t.residual) t.residual += count * t.residual_step;
+    }
+}
+
+static void write_directly(kn_tile *t, const kn_finish *f, int64_t col) {
+    t->out = f->out + col;
+    t->out_step = f->out_row;
+    t->bias = f->bias ? f->bias + col : 0;
+    t->residual = f->residual ? f->residual + col : 0;
+    t->residual_step = f->residual_row;
+    t->low = f->low;
+    t->high = f->high;
+}
+
+void kn_block_panel(const kn_block *b, kn_tile t, int64_t col, int last) {
+    const int64_t left = b->cols - col;
+    t.part = b->part + col;
+    t.part_step = b->part_step;
+    if (last && b->direct && left >= kn_panel_width(left)) write_directly(&t, &b->finish, col);
+    panel_rows(t, b->rows, left);
+}
+
+void kn_block_end(const kn_block *b) {
+    int64_t col = 0; // the first one that is not written
+    if (b->direct) col = b->cols % VF ? (b->cols - 1) / KN_NR * KN_NR : b->cols;
+    if (col == b->cols) return;
+    kn_finish f = b->finish;
+    if (f.out) f.out += col * f.out_col;
+    if (f.bias) f.bias += col * f.bias_col;
+    if (f.residual) f.residual += col * f.residual_col;
+    kn_finish_block(&f, b->part + col, b->part_step, b->rows, b->cols - col);
+}
+
+void kn_packed_panel(const kn_block *b, kn_tile *t, const float *right, int64_t depth, int64_t col,
+                     int64_t k) {
+    t->right_step = kn_panel_width(b->cols - col);
+    t->right = right + col * depth + k * t->right_step;
+}
+
+void kn_fetch_panel(const kn_block *b, kn_tile *t, const float *right, int64_t depth, int64_t col,
+                    int64_t k, int64_t length) {
+    if (b->rows < 4 * KN_MR || k >= depth) return; // memory is read without pause anyway
+    const int64_t width = kn_panel_width(b->cols - col);
+    t->next = (const char *)(right + col * depth + k * width);
+    t->next_bytes = 4 * width * kn_min(length, depth - k);
+}

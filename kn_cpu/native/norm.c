@@ -1,0 +1,275 @@
+// Normalisation over axes, in two passes over a row that stays in cache. See kn_norm.h.
+#include "kn_norm.h"
+#include "axes.h"
+#include "rows.h"
+
+#include <math.h>
+#include <stddef.h>
+
+enum { OUT, X, SCALE, BIAS, RESIDUAL, OPERANDS };
+
+typedef struct {
+    kn_axes kept, reduced;
+    float *out;
+    const float *p[OPERANDS];
+    int64_t count; // of elements that are normalised together
+    float epsilon;
+    int center;
+    kn_axes outer;          // what is walked of the reduced axes, row by row
+    int64_t rows, row;      // rows; their length, or how many columns are one group
+    int64_t step[OPERANDS]; // of each operand along a row
+} norm_t;
+
+// ---- rows: the innermost reduced axis is walked -----------------------------------------------
+
+// Sum of x - shift, or of its square, over one row.
+INL double row_sum(const float *x, int64_t step, int64_t n, float shift, int square) {
+    double total = 0;
+    if (step != 1) {
+        for (int64_t i = 0; i < n; i++) {
+            float y = x[i * step] - shift;
+            total += square ? y * y : y;
+        }
+        return total;
+    }
+    vf zero = set1(0.0f), mean = set1(shift);
+    for (int64_t start = 0; start < n; start += KN_SUM_BLOCK) {
+        int64_t i = start, stop = kn_least(n, start + KN_SUM_BLOCK);
+        vf a = zero, b = zero, c = zero, d = zero;
+        for (; i + 4 * VF <= stop; i += 4 * VF) {
+            vf w = ld(x + i) - mean, y = ld(x + i + VF) - mean;
+            vf z = ld(x + i + 2 * VF) - mean, v = ld(x + i + 3 * VF) - mean;
+            a += square ? w * w : w;
+            b += square ? y * y : y;
+            c += square ? z * z : z;
+            d += square ? v * v : v;
+        }
+        for (; i + VF <= stop; i += VF) {
+            vf w = ld(x + i) - mean;
+            a += square ? w * w : w;
+        }
+        if (i < stop) {
+            vf w = ld_part_or(x + i, stop - i, shift) - mean;
+            // where the mean is infinite its fill is NaN, and so is the result
+            b += square ? w * w : w;
+        }
+        total += kn_lanes_sum((a + b) + (c + d));
+    }
+    return total;
+}
+
+static double row_plain(const float *x, int64_t step, int64_t n) { return row_sum(x, step, n, 0.0f, 0); }
+static double row_squares(const float *x, int64_t step, int64_t n, float mean) {
+    return row_sum(x, step, n, mean, 1);
+}
+
+// What multiplies or is added at element i of a row; 0 and 1 stand in for what is missing.
+INL vf vector_at(const float *p, int64_t step, int64_t i, int64_t count) {
+    return step == 0 ? set1(*p) : ld_count(p + i, count);
+}
+
+INL void vector_write(float *out, const float *const *p, const int64_t *step, int64_t i, int64_t count, vf mean,
+                      vf inverse) {
+    vf y = (ld_count(p[X] + i, count) - mean) * inverse;
+    if (p[SCALE]) y *= vector_at(p[SCALE], step[SCALE], i, count);
+    if (p[BIAS]) y += vector_at(p[BIAS], step[BIAS], i, count);
+    if (p[RESIDUAL]) y += vector_at(p[RESIDUAL], step[RESIDUAL], i, count);
+    st_count(out + i, y, count);
+}
+
+// step[]: of each operand along the row.
+static void row_write(float *out, const float *const *p, const int64_t *step, int64_t n, float mean,
+                      float inverse) {
+    int vectors = step[OUT] == 1 && step[X] == 1;
+    for (int o = SCALE; o < OPERANDS; o++) vectors &= step[o] == 0 || step[o] == 1;
+    if (!vectors) {
+        for (int64_t i = 0; i < n; i++) {
+            float y = (p[X][i * step[X]] - mean) * inverse;
+            if (p[SCALE]) y *= p[SCALE][i * step[SCALE]];
+            if (p[BIAS]) y += p[BIAS][i * step[BIAS]];
+            if (p[RESIDUAL]) y += p[RESIDUAL][i * step[RESIDUAL]];
+            out[i * step[OUT]] = y;
+        }
+        return;
+    }
+    vf shift = set1(mean), factor = set1(inverse);
+    int64_t i = 0;
+    for (; i + VF <= n; i += VF) vector_write(out, p, step, i, VF, shift, factor);
+    if (i < n) vector_write(out, p, step, i, n - i, shift, factor);
+}
+
+// Moves the operands that there are by the offsets of a place.
+INL void operands_at(const kn_place *at, const float *const *from, const float **p) {
+    for (int o = X; o < OPERANDS; o++) p[o] = from[o] ? from[o] + at->offset[o] : NULL;
+}
+
+static void norm_row(const norm_t *t, const kn_place *kept) {
+    const float *base[OPERANDS], *p[OPERANDS];
+    operands_at(kept, t->p, base);
+    kn_place at;
+    double total = 0;
+    float mean = 0;
+    if (t->center) {
+        kn_place_at(&at, &t->outer, 0);
+        for (int64_t r = 0; r < t->rows; r++, kn_place_next(&at, &t->outer))
+            total += row_plain(base[X] + at.offset[X], t->step[X], t->row);
+        mean = (float)(total / (double)t->count);
+    }
+    total = 0;
+    kn_place_at(&at, &t->outer, 0);
+    for (int64_t r = 0; r < t->rows; r++, kn_place_next(&at, &t->outer))
+        total += row_squares(base[X] + at.offset[X], t->step[X], t->row, mean);
+    float inverse = 1.0f / sqrtf((float)(total / (double)t->count) + t->epsilon);
+    kn_place_at(&at, &t->outer, 0);
+    for (int64_t r = 0; r < t->rows; r++, kn_place_next(&at, &t->outer)) {
+        operands_at(&at, base, p);
+        row_write(t->out + kept->offset[OUT] + at.offset[OUT], p, t->step, t->row, mean, inverse);
+    }
+}
+
+// ---- columns: rows hold elements of several groups, `width` neighbours of each -------------------
+
+enum { COLUMNS = 256, TOGETHER = 8, ROWS = 512 }; // columns of a block; rows that are added up before a
+                                                 // store; rows after which sums start anew
+
+INL vf deviation(const float *x, int64_t count, vf mean, int square) {
+    vf y = ld_count(x, count) - mean;
+    return square ? y * y : y;
+}
+
+// total[c] += the sum over some rows
+INL void add_rows(float *total, const float *const *rows, int64_t used, int64_t count, const float *mean, int square) {
+    for (int64_t c = 0; c < count; c += VF) {
+        vf m = ld(mean + c), sum = ld(total + c);
+        int64_t some = count - c;
+        if (used == TOGETHER) {
+            vf y[TOGETHER];
+            _Pragma("GCC unroll 8") for (int i = 0; i < TOGETHER; i++) y[i] = deviation(rows[i] + c, some, m, square);
+            sum += ((y[0] + y[1]) + (y[2] + y[3])) + ((y[4] + y[5]) + (y[6] + y[7]));
+        } else {
+            for (int64_t i = 0; i < used; i++) sum += deviation(rows[i] + c, some, m, square);
+        }
+        st(total + c, sum);
+    }
+}
+
+// total[c] = the mean over the group of column c of x - mean[c], or of its square
+static void column_means(const norm_t *t, float *total, const float *x, int64_t count, const float *mean, int square) {
+    float part[COLUMNS + VF];
+    for (int64_t c = 0; c < count + VF; c++) total[c] = part[c] = 0;
+    kn_place at;
+    kn_place_at(&at, &t->outer, 0);
+    const float *rows[TOGETHER];
+    for (int64_t r = 0; r < t->rows;) {
+        int64_t used = 0;
+        for (; used < TOGETHER && r < t->rows; r++, kn_place_next(&at, &t->outer)) rows[used++] = x + at.offset[X];
+        if (square)
+            add_rows(part, rows, used, count, mean, 1);
+        else
+            add_rows(part, rows, used, count, mean, 0);
+        if (r % ROWS && r < t->rows) continue;
+        for (int64_t c = 0; c < count; c++) {
+            total[c] += part[c];
+            part[c] = 0;
+        }
+    }
+    for (int64_t c = 0; c < count; c += t->row) {
+        float sum = 0;
+        for (int64_t i = 0; i < t->row; i++) sum += total[c + i];
+        for (int64_t i = 0; i < t->row; i++) total[c + i] = sum / (float)t->count;
+    }
+}
+
+static void norm_columns(const norm_t *t, const kn_place *kept, int64_t column, int64_t count) {
+    float mean[COLUMNS + VF] = {0}, inverse[COLUMNS + VF];
+    const float *base[OPERANDS], *p[OPERANDS];
+    operands_at(kept, t->p, base);
+    for (int o = X; o < OPERANDS; o++)
+        if (base[o]) base[o] += column * t->step[o];
+    float *out = t->out + kept->offset[OUT] + column;
+    if (t->center) {
+        float zero[COLUMNS + VF] = {0};
+        column_means(t, mean, base[X], count, zero, 0);
+    }
+    column_means(t, inverse, base[X], count, mean, 1);
+    for (int64_t c = 0; c < count; c += VF)
+        st(inverse + c, set1(1.0f) / vsqrt(ld(inverse + c) + set1(t->epsilon)));
+    kn_place at;
+    kn_place_at(&at, &t->outer, 0);
+    for (int64_t r = 0; r < t->rows; r++, kn_place_next(&at, &t->outer)) {
+        operands_at(&at, base, p);
+        float *to = out + at.offset[OUT];
+        int64_t c = 0;
+        for (; c + VF <= count; c += VF) vector_write(to, p, t->step, c, VF, ld(mean + c), ld(inverse + c));
+        if (c < count) vector_write(to, p, t->step, c, count - c, ld(mean + c), ld(inverse + c));
+    }
+}
+
+// Whether an operand lies along columns, `width` of which are one group: 1 or 0 is its stride then, and
+// -1 says that it does not.
+static int64_t column_step(const norm_t *t, int operand, int64_t width) {
+    int64_t group = t->kept.stride[operand][t->kept.rank - 1];
+    int64_t within = width == 1 ? group : t->reduced.stride[operand][t->reduced.rank - 1];
+    if (operand > X && !t->p[operand]) return 0;
+    if (group == 0 && within == 0 && operand > X) return 0;
+    return group == width && within == 1 ? 1 : -1;
+}
+
+// Decides between rows and columns; returns how many columns there are, or 0.
+static int64_t choose(norm_t *t) {
+    int last = t->reduced.rank - 1;
+    t->outer = t->reduced;
+    for (int o = 0; o < OPERANDS; o++) t->step[o] = t->reduced.stride[o][last];
+    t->row = t->reduced.size[last];
+    if (t->kept.rank > 0) {
+        int inside = t->step[X] == 1 && t->reduced.rank > 1 && t->row <= COLUMNS / 2;
+        int64_t width = inside ? t->row : 1, steps[OPERANDS];
+        int fits = inside || t->step[X] != 1;
+        for (int o = 0; fits && o < OPERANDS; o++) fits = (steps[o] = column_step(t, o, width)) >= 0;
+        if (fits) {
+            memcpy(t->step, steps, sizeof steps);
+            t->row = width;
+            if (inside) t->outer.rank--;
+            t->rows = t->count / width;
+            return t->kept.size[t->kept.rank - 1] * width;
+        }
+    }
+    t->outer.rank--;
+    t->rows = t->count / t->row;
+    return 0;
+}
+
+static void norm(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
+    (void)scratch;
+    norm_t t = {.out = (float *)(void *)p[OUT], .epsilon = kn_float(n[KN_NORM_EPSILON]), .center = (int)n[KN_NORM_CENTER]};
+    for (int o = 0; o < OPERANDS; o++) t.p[o] = (const float *)(const void *)p[o];
+    const int64_t *rest = kn_axes_read(&t.kept, n + KN_NORM_AXES, (int)n[KN_NORM_KEPT], OPERANDS);
+    kn_axes_read(&t.reduced, rest, (int)n[KN_NORM_REDUCED], OPERANDS);
+    int64_t groups = kn_axes_count(&t.kept), units = n[KN_NORM_UNITS];
+    t.count = kn_axes_count(&t.reduced);
+    if (groups == 0 || t.count == 0) return;
+    kn_axes_sort(&t.kept);
+    kn_axes_merge(&t.kept);
+    kn_axes_sort(&t.reduced);
+    kn_axes_merge(&t.reduced);
+    if (t.reduced.rank == 0) kn_axes_append(&t.reduced);
+    int64_t columns = choose(&t);
+    kn_place at;
+    if (columns == 0) {
+        int64_t group = kn_share(groups, units, begin), stop = kn_share(groups, units, end);
+        kn_place_at(&at, &t.kept, group);
+        for (; group < stop; group++, kn_place_next(&at, &t.kept)) norm_row(&t, &at);
+        return;
+    }
+    t.kept.rank--;
+    int64_t block = COLUMNS / t.row * t.row, blocks = (columns + block - 1) / block;
+    int64_t total = groups / (columns / t.row) * blocks;
+    int64_t number = kn_share(total, units, begin), stop = kn_share(total, units, end);
+    for (; number < stop; number++) {
+        kn_place_at(&at, &t.kept, number / blocks);
+        int64_t column = number % blocks * block;
+        norm_columns(&t, &at, column, kn_least(block, columns - column));
+    }
+}
+
+const kn_entry kn_norm_entries[] = {{"norm_f32", norm}, {NULL, NULL}};

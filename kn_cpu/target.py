@@ -1,0 +1,35 @@
+"""What the planner may attach to native kernels, and in which order of axes they want tensors."""
+
+from __future__ import annotations
+
+from kn_graph.dtype import DType
+from kn_graph.ops.conv import Conv
+from kn_graph.ops.layout import Concat, Pad
+from kn_graph.ops.matmul import MatMul
+from kn_graph.ops.norm import Norm
+from kn_graph.ops.pool import Pool
+from kn_graph.ops.resize import Resize
+from kn_graph.value import Node
+from kn_plan.target import Order
+
+__all__ = ["CpuTarget"]
+
+
+FOLLOWING = (Pool, Concat, Pad, Resize)
+
+
+class CpuTarget:
+    """Native kernels of float32; see `kn_plan.target`."""
+
+    max_instructions = 48
+
+    def accepts(self, anchor: Node, out: DType) -> bool:
+        """Return whether a program may follow in the memory of the result."""
+        types = (*(v.dtype for v in anchor.operands), out)
+        return isinstance(anchor.op, (Conv, MatMul, Norm)) and set(types) == {DType.FLOAT32}
+
+    def order(self, anchor: Node | None, rank: int, given: Order | None) -> Order | None:
+        """Store channels last behind convolutions, and as it was behind what follows them."""
+        if anchor is None or isinstance(anchor.op, FOLLOWING):
+            return given
+        return (0, *range(2, rank), 1) if isinstance(anchor.op, Conv) else None

@@ -1,0 +1,117 @@
+"""Planned graphs on native kernels give what the reference gives."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kn_cpu.executor import CpuExecutor
+from kn_cpu.native import library
+from kn_graph import DType, Graph, cpu_eval_graph, load_graph_from_onnx_bytes, optimize_graph
+from kn_graph.errors import OutOfMemoryError
+from models.generate import inputs, model_bytes
+from tests.ops.example import Example
+from tests.ops.test_examples import EXAMPLES, name_of
+from tests.plan.test_plan import MODELS, assert_agree
+
+KERNELS = library()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="there are no native kernels")
+
+
+def executor(graph: Graph, threads: int = 2) -> CpuExecutor:
+    assert KERNELS is not None
+    return CpuExecutor(graph, KERNELS, threads)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_every_operation_at_all_sizes(example: Example) -> None:
+    graph = example.graph()
+    run = executor(graph)
+    for sizes in example.sizes:
+        feeds = example.feeds(sizes)
+        assert_agree(cpu_eval_graph(graph, feeds), run.eval(feeds))
+
+
+@pytest.mark.parametrize("optimize", [False, True], ids=["raw", "optimized"])
+@pytest.mark.parametrize("name", MODELS)
+def test_generated_models(name: str, optimize: bool) -> None:
+    graph = load_graph_from_onnx_bytes(model_bytes(name))
+    graph = optimize_graph(graph) if optimize else graph
+    feeds = inputs(name)
+    assert_agree(cpu_eval_graph(graph, feeds), executor(graph).eval(feeds))
+
+
+@pytest.mark.parametrize("name", ["residual_cnn", "transformer_layer", "unet_block"])
+def test_results_do_not_depend_on_the_number_of_threads(name: str) -> None:
+    graph = optimize_graph(load_graph_from_onnx_bytes(model_bytes(name)))
+    feeds = inputs(name)
+    one, two = (executor(graph, n).eval(feeds) for n in (1, 2))
+    for key, x in one.items():
+        np.testing.assert_array_equal(x, two[key])
+
+
+def test_threads_may_call_at_once() -> None:
+    graph = optimize_graph(load_graph_from_onnx_bytes(model_bytes("transformer_layer")))
+    run = executor(graph)
+    many = [inputs("transformer_layer", seed) for seed in range(8)]
+    want = [run.eval(feeds) for feeds in many]
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(run.eval, many * 4))
+    for i, outputs in enumerate(got):
+        for key, x in want[i % 8].items():
+            np.testing.assert_array_equal(outputs[key], x)
+
+
+def test_convolutions_and_products_have_kernels() -> None:
+    for name in ("residual_cnn", "transformer_layer"):
+        graph = optimize_graph(load_graph_from_onnx_bytes(model_bytes(name)))
+        kinds = {h.step.kind for h in executor(graph).skeleton().host_steps}
+        assert not kinds & {"Conv", "MatMul", "Attention", "Norm", "Softmax", "Pool", "scalar"}
+
+
+def test_what_runs_on_the_host_says_why() -> None:
+    g = Graph("sorted")
+    values, _ = g.top_k(g.input("x", "float32", [5]), 2, 0)
+    g.output("y", values)
+    (host,) = executor(g).skeleton().host_steps
+    assert host.step.kind == "TopK"
+    assert "no kernel" in host.reason
+
+
+def test_outputs_belong_to_the_caller() -> None:
+    g = Graph("two")
+    x = g.input("x", "float32", [3])
+    y = g.unary("neg", x)
+    for name, v in (("y", y), ("again", y), ("x_too", x), ("z", g.unary("abs", y))):
+        g.output(name, v)
+    feeds = {"x": np.arange(3, dtype=np.float32)}
+    outputs = executor(g).eval(feeds)
+    for name in outputs:
+        others = {k: v.copy() for k, v in outputs.items() if k != name}
+        outputs[name][...] = 99
+        for k, v in others.items():
+            np.testing.assert_array_equal(outputs[k], v, err_msg=f"{name} shares memory with {k}")
+    np.testing.assert_array_equal(feeds["x"], [0, 1, 2])
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_runs() -> None:
+    g = Graph("large")
+    n = g.symbol("n")
+    x = g.broadcast(g.scalar(1, DType.FLOAT32), (n, 1 << 20))
+    g.output("y", g.unary("exp", x))
+    with pytest.raises(OutOfMemoryError, match="are available"):
+        executor(g).eval({}, {"n": 1 << 30})
+
+
+def test_sizes_go_up_and_down() -> None:
+    g = Graph("sizes")
+    x = g.input("x", "float32", ["n", "m"])
+    g.output("y", g.softmax(g.unary("exp", x), 1))
+    run = executor(g)
+    rng = np.random.default_rng(0)
+    for n, m in [(1, 1), (70, 33), (3, 5), (70, 33), (2, 900), (1, 1)]:
+        feeds: dict[str, Any] = {"x": rng.standard_normal((n, m)).astype(np.float32)}
+        assert_agree(cpu_eval_graph(g, feeds), run.eval(feeds))
