@@ -192,7 +192,7 @@ class Lowering:
         key = (operand.buffer, operand.layout, call.kernel, call.numbers)
         found = self._known.get(key)
         if found is None:
-            source = np.ascontiguousarray(self.plan.constants[operand.buffer])
+            source = dense(self.plan.constants[operand.buffer])
             target = aligned(4 * floats).view(np.float32)
             offset: Any = operand.layout.offset
             address = source.ctypes.data + offset * source.itemsize
@@ -212,7 +212,12 @@ def aligned(nbytes: int) -> Array:
 
 def as_bytes(x: Array) -> Array:
     """Return the bytes of an array in row-major order; of its own memory where that is so."""
-    return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+    return dense(x).reshape(-1).view(np.uint8)
+
+
+def dense(x: Array) -> Array:
+    """Return an array in row-major order that is aligned; weights may lie anywhere in a file."""
+    return np.require(x, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
 def run_alone(
