@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kn_graph.dtype import Kind
 from kn_graph.op import Op
@@ -27,15 +27,17 @@ class Access:
         value: what is read; no layout operation makes it.
         ops: what is applied to it, first to last.
         shape: what comes out; empty for what is no tensor.
+        labels: the ONNX nodes that the operations stand for, as far as they are known.
     """
 
     value: Value
     ops: tuple[Op, ...]
     shape: Shape
+    labels: tuple[str, ...] = field(default=(), compare=False)
 
-    def then(self, ops: tuple[Op, ...], shape: Shape) -> Access:
+    def then(self, ops: tuple[Op, ...], shape: Shape, labels: tuple[str, ...] = ()) -> Access:
         """Apply more operations."""
-        return Access(self.value, self.ops + ops, shape) if ops else self
+        return Access(self.value, self.ops + ops, shape, self.labels + labels) if ops else self
 
     def __str__(self) -> str:
         """Return text such as `x.permute(1, 0)`."""
@@ -50,12 +52,14 @@ def is_layout(node: Node) -> bool:
 def access_of(value: Value) -> Access:
     """Look through the layout operations that make a value."""
     ops: list[Op] = []
+    labels: list[str] = []
     base = value
     while is_layout(base.node):
+        labels.append(base.node.label)
         ops.append(base.node.op)
         (base,) = base.node.operands
     shape = value.type.shape if isinstance(value.type, TensorType) else ()
-    return Access(base, tuple(reversed(ops)), shape)
+    return Access(base, tuple(reversed(ops)), shape, tuple(reversed(labels)))
 
 
 def apply_layout(layout: StridedLayout, op: Op) -> StridedLayout | None:

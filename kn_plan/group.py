@@ -275,7 +275,7 @@ class _ProgramWriter:
 
     def _below(self, operand: Value, access: Access) -> Access:
         """Return an operand of a member, under the operations that the member is read through."""
-        return access_of(operand).then(access.ops, access.shape)
+        return access_of(operand).then(access.ops, access.shape, access.labels)
 
     def _leaf(self, access: Access) -> int:
         value = access.value

@@ -151,20 +151,22 @@ class _Lowering:
         for place, op in enumerate(access.ops):
             layout = apply_layout(current.layout, op)
             if layout is None:
-                current = self._copied(Access(access.value, access.ops[:place], shape), current)
+                label = access.labels[place] if place < len(access.labels) else self.label
+                read = Access(access.value, access.ops[:place], shape)
+                current = self._copied(read, current, label)
                 layout = apply_layout(current.layout, op)
                 assert layout is not None, op
             current = Operand(current.buffer, layout)
             shape = layout.sizes
         return current
 
-    def _copied(self, access: Access, operand: Operand) -> Operand:
+    def _copied(self, access: Access, operand: Operand, label: str) -> Operand:
         found = self.copies.get(access)
         if found is None:
             found = self._temporary(access.value, access.shape)
             self.copies[access] = found
             step = _copy(access.value, operand, found, access.shape)
-            self.steps.append(replace(step, label=self.label))
+            self.steps.append(replace(step, label=label))
         return found
 
 

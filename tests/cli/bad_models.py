@@ -376,11 +376,7 @@ BAD_MODELS: dict[str, BadModel] = {
         ["MatMul"],
     ),
     "30 doublings by Concat": BadModel(saved(doublings(30, "Concat")), "out_of_memory", ["Concat"]),
-    "30 doublings by Tile": BadModel(
-        saved(doublings(30, "Tile")),
-        "out_of_memory",
-        ["bytes"],  # a plan makes them where they are read
-    ),
+    "30 doublings by Tile": BadModel(saved(doublings(30, "Tile")), "out_of_memory", ["Tile"]),
     "Expand at run time": BadModel(
         at_run_time([node("Expand", "x s", "y")]), "out_of_memory", ["Expand"], FEED_SIZES
     ),
