@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kn_cpu.lower import aligned, as_bytes
+from kn_cpu.memory import aligned, as_bytes
 from kn_cpu.native import NativeLibrary
 from kn_cpu.program import BoundRun, BoundStage, HostStep, NativeRun, Skeleton
 from kn_cpu.target import CpuTarget

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kn_cpu.lower import Lowering, NativeCall, PackedConstant, Refusal, as_bytes
+from kn_cpu.calls import NativeCall, PackedConstant, Pointer, Refusal
+from kn_cpu.lower import lower_step
+from kn_cpu.lowering import Lowering
+from kn_cpu.memory import as_bytes
 from kn_cpu.native import STEP, NativeLibrary
 from kn_graph.dim import Dim, Symbol
 from kn_plan.arena import Allocation
@@ -130,7 +133,7 @@ class Skeleton:
     def __init__(self, plan: Plan, library: NativeLibrary, options: PlanOptions) -> None:
         self.plan, self.library = plan, library
         lowering = Lowering(library, plan)
-        lowered = [lowering.lower(step) for step in plan.steps]
+        lowered = [lower_step(lowering, step) for step in plan.steps]
         self.packed = lowering.packed
         self.constants = {
             n: as_bytes(a) for n, a in plan.constants.items() if plan.buffers[n].dtype is not None
@@ -228,7 +231,7 @@ class Skeleton:
         return BoundRun(steps, pointers, *columns)
 
 
-def _source(pointer: Operand | PackedConstant | None) -> int:
-    if pointer is None:
-        return -1
-    return -2 - pointer.number if isinstance(pointer, PackedConstant) else pointer.buffer
+def _source(pointer: Pointer) -> int:
+    if isinstance(pointer, PackedConstant):
+        return -2 - pointer.number
+    return pointer.buffer if isinstance(pointer, Operand) else -1

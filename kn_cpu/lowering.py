@@ -1,0 +1,170 @@
+"""What the lowering of single operations shares: types, constants, temporaries, scalar programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kn_cpu.axes import KernelCall
+from kn_cpu.calls import NativeCall, PackedConstant, UnsupportedError
+from kn_cpu.copy import copy_call
+from kn_cpu.epilogue import Epilogue
+from kn_cpu.memory import aligned, dense
+from kn_cpu.native import STEP, NativeLibrary
+from kn_cpu.product import REGISTERS, Registers
+from kn_cpu.scalar import ScalarRefusal, compile_program
+from kn_graph.dim import evaluate
+from kn_graph.dtype import DType
+from kn_graph.types import Shape
+from kn_plan.layout import StridedLayout
+from kn_plan.plan import Buffer, Home, Operand, Plan, Step
+from kn_plan.program import ScalarProgram
+
+__all__ = ["Calls", "Lowering", "layout_of"]
+
+Array = np.ndarray[Any, Any]
+
+Calls = list[NativeCall]
+
+
+def layout_of(operand: Operand | None) -> StridedLayout | None:
+    """Return the layout of an operand that may be missing."""
+    return None if operand is None else operand.layout
+
+
+@dataclass
+class Lowering:
+    """What finds kernels for the steps of one plan.
+
+    Attributes:
+        library: the kernels.
+        plan: whose steps are lowered.
+        strict: whether kernels that are less exact than a sum of products are left out.
+        buffers: those of the plan, then temporaries that live for one step.
+        packed: constants in the order that kernels read.
+    """
+
+    library: NativeLibrary
+    plan: Plan
+    strict: bool = False
+    buffers: list[Buffer] = field(default_factory=list)
+    packed: list[Array] = field(default_factory=list)
+    _known: dict[tuple[Any, ...], PackedConstant] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin with the plan's buffers."""
+        self.buffers = list(self.plan.buffers)
+
+    @property
+    def registers(self) -> Registers:
+        """The tile of the instruction set."""
+        return REGISTERS[self.library.isa]
+
+    def dtype(self, operand: Operand) -> DType:
+        """Return the element type of an operand."""
+        dtype = self.buffers[operand.buffer].dtype
+        assert dtype is not None
+        return dtype
+
+    def itemsize(self, operand: Operand) -> int:
+        """Return the bytes of an element of an operand."""
+        return self.dtype(operand).numpy.itemsize
+
+    def only_float32(self, step: Step) -> None:
+        """Refuse a step of other types."""
+        if any(self.dtype(o) is not DType.FLOAT32 for o in (*step.reads, *step.writes)):
+            raise UnsupportedError("its kernel is for float32")
+
+    def temporary(self, dtype: DType, shape: Shape) -> Operand:
+        """Return memory in row-major order that only the calls of one step use."""
+        layout = StridedLayout.contiguous(shape)
+        number = len(self.buffers)
+        self.buffers.append(Buffer(number, "temporary", dtype, layout.numel, Home.ARENA))
+        return Operand(number, layout)
+
+    # ---- programs and copies ----------------------------------------------------------------
+
+    def scalar(
+        self, program: ScalarProgram, writes: Sequence[Operand], reads: Sequence[Operand]
+    ) -> Calls:
+        """Apply a scalar program."""
+        if program.is_copy and len(writes) == 1:
+            (out,), source = writes, reads[program.outputs[0]]
+            return [self.copy(out, source)]
+        kernel = compile_program(program)
+        if isinstance(kernel, ScalarRefusal):
+            raise UnsupportedError(str(kernel))
+        call = kernel.call([o.layout for o in writes], [o.layout for o in reads])
+        return [NativeCall("scalar", call, (*writes, *reads))]
+
+    def copy(self, out: Operand, source: Operand) -> NativeCall:
+        """Copy elements."""
+        call = copy_call(out.layout, source.layout, self.itemsize(out))
+        return NativeCall("copy", call, (out, source))
+
+    def behind(self, step: Step, epilogue: Epilogue) -> Calls:
+        """Apply what is left of a program, in place."""
+        if epilogue.rest is None:
+            return []
+        return self.scalar(epilogue.rest, step.writes, (step.writes[0], *epilogue.extras))
+
+    # ---- constants --------------------------------------------------------------------------
+
+    def constant(self, operand: Operand) -> Array | None:
+        """Return the elements of an operand, where they are a constant."""
+        array = self.plan.constants.get(operand.buffer)
+        layout: Any = operand.layout
+        if array is None or not all(isinstance(n, int) for n in layout.numbers):
+            return None
+        flat = np.ascontiguousarray(array).reshape(-1)
+        strides = [s * flat.itemsize for s in layout.strides]
+        if 0 in layout.sizes:
+            return np.empty(layout.sizes, flat.dtype)
+        return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.sizes, strides)
+
+    def dense(self, operand: Operand) -> Operand:
+        """Return a constant operand whose elements lie in row-major order."""
+        if operand.layout.is_contiguous:
+            return operand
+        raise UnsupportedError("its weights are a view of others")
+
+    def pack_copy(self, operand: Operand, floats: int, call: KernelCall) -> PackedConstant:
+        """Copy a constant into another layout, once for all sizes."""
+        return self.pack(operand, floats, "copy", call, target_first=True)
+
+    def pack(
+        self,
+        operand: Operand,
+        floats: int,
+        family: str,
+        call: KernelCall,
+        *,
+        target_first: bool = False,
+    ) -> PackedConstant:
+        """Run a kernel that reorders a constant, once for all sizes."""
+        key = (operand.buffer, operand.layout, call.kernel, call.numbers)
+        found = self._known.get(key)
+        if found is None:
+            source = dense(self.plan.constants[operand.buffer])
+            target = aligned(4 * floats).view(np.float32)
+            offset: Any = operand.layout.offset
+            address = source.ctypes.data + offset * source.itemsize
+            addresses = (address, target.ctypes.data)
+            run_alone(self.library, family, call, addresses[::-1] if target_first else addresses)
+            found = self._known[key] = PackedConstant(len(self.packed))
+            self.packed.append(target)
+        return found
+
+
+def run_alone(
+    library: NativeLibrary, family: str, call: KernelCall, addresses: Sequence[int]
+) -> None:
+    """Run one kernel whose numbers are known."""
+    steps = np.zeros(1, STEP)
+    sizes = (call.units, call.grain, call.scratch)
+    steps[0] = (library.kernel(family, call.kernel), 0, 0, *(evaluate(n, {}) for n in sizes))
+    numbers = np.array([evaluate(n, {}) for n in call.numbers], np.int64)
+    library.run(steps, numbers, np.array(addresses, np.int64))

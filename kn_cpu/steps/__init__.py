@@ -1,0 +1,1 @@
+"""Steps of a plan as calls of native kernels: one function for each operation."""
