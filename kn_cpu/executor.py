@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from kn_cpu.bound import BoundRun, BoundStage, bind_stage
 from kn_cpu.memory import aligned, as_bytes
 from kn_cpu.native import NativeLibrary
-from kn_cpu.program import BoundRun, BoundStage, HostStep, NativeRun, Skeleton
+from kn_cpu.program import NativeRun, Skeleton
 from kn_cpu.target import CpuTarget
 from kn_graph.binding import bind_symbols
-from kn_graph.dim import Size, Symbol, SymbolKind, evaluate
+from kn_graph.context import RunContext
+from kn_graph.dim import Symbol, evaluate
 from kn_graph.dim_facts import Constraint
 from kn_graph.errors import InternalError, KnError, OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.memory import available_bytes
-from kn_graph.random_bits import random_bits
-from kn_graph.reference import bind_size, check_constraints, owned, reference_outputs
-from kn_graph.types import TensorType
+from kn_graph.reference import check_constraints, owned
 from kn_graph.variants import check_guards, open_call
+from kn_plan.arena import round_up
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Home, Operand, Plan, Step
 from kn_plan.planner import plan_graph
@@ -45,16 +46,15 @@ def check_memory(plan: Plan, bound: BoundStage, stage: range, env: Mapping[Symbo
         OutOfMemoryError: names the step that would make the largest result.
     """
     limit = available_bytes()
-    sizes = dict(zip(bound.members, bound.allocation.sizes.tolist(), strict=True))
+    members = bound.stage.arena.members
+    sizes = dict(zip(members, bound.allocation.sizes.tolist(), strict=True))
     for i in stage:
         for operand in plan.steps[i].writes:
             b = plan.buffers[operand.buffer]
             known = isinstance(b.nbytes, int) or b.nbytes.symbols <= env.keys()
             if b.home is Home.OUTPUT and known:
                 sizes[b.number] = evaluate(b.nbytes, env)
-    total = bound.allocation.total + sum(
-        n for m, n in sizes.items() if plan.buffers[m].home is Home.OUTPUT
-    )
+    total = bound.nbytes + sum(n for m, n in sizes.items() if plan.buffers[m].home is Home.OUTPUT)
     if total > limit:
         largest = max(sizes, key=sizes.__getitem__)
         step = plan.steps[plan.births[largest]]
@@ -70,6 +70,7 @@ class CpuExecutor:
     Attributes:
         graph: what runs.
         threads: how many threads work on one call.
+        strict: whether kernels that are less exact than a sum of products are left out.
         library: the kernels.
     """
 
@@ -79,8 +80,10 @@ class CpuExecutor:
         library: NativeLibrary,
         threads: int = 1,
         options: PlanOptions | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
-        self.graph, self.threads = graph, threads
+        self.graph, self.threads, self.strict = graph, threads, strict
         self.library, self._options = library, options or PlanOptions()
         self._skeletons: dict[Graph, Skeleton] = {}
         self._bound: dict[tuple[Any, ...], BoundStage] = {}
@@ -95,7 +98,7 @@ class CpuExecutor:
             found = self._skeletons.get(graph)
         if found is None:
             plan = plan_graph(graph, CpuTarget(), self._options)
-            found = Skeleton(plan, self.library, self._options)
+            found = Skeleton(plan, self.library, self._options, strict=self.strict)
             with self._lock:
                 found = self._skeletons.setdefault(graph, found)
         return found
@@ -124,18 +127,22 @@ class CpuExecutor:
             ) from None
         found = self._bound.get(key)
         if found is None:
-            try:
-                found = skeleton.bind(stage, env)
-            except OverflowError:
-                raise OutOfMemoryError(
-                    "the sizes of this call are too large for any memory: a tensor has more than "
-                    "2^63 bytes"
-                ) from None
-            check_memory(skeleton.plan, found, skeleton.plan.stages[index], env)
             with self._lock:
+                found = self._bind(skeleton, index, env)
                 while len(self._bound) >= KEPT_BINDINGS:
                     del self._bound[next(iter(self._bound))]
                 self._bound[key] = found
+        return found
+
+    def _bind(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
+        try:
+            found = bind_stage(skeleton, skeleton.stages[index], env)
+        except OverflowError:
+            raise OutOfMemoryError(
+                "the sizes of this call are too large for any memory: a tensor has more than "
+                "2^63 bytes"
+            ) from None
+        check_memory(skeleton.plan, found, skeleton.plan.stages[index], env)
         return found
 
     @contextmanager
@@ -146,7 +153,7 @@ class CpuExecutor:
             found = fitting[0] if fitting else None
             if found is not None:
                 self._blocks = [a for a in self._blocks if a is not found]
-        lent = aligned(nbytes) if found is None else found
+        lent = aligned(round_up(nbytes)) if found is None else found
         try:
             yield lent
         finally:
@@ -155,16 +162,16 @@ class CpuExecutor:
                 self._blocks.append(lent)
 
 
-class _Evaluation:
-    """One run; the context of the operations in it."""
+class _Evaluation(RunContext):
+    """One run of a plan."""
 
     def __init__(
         self, executor: CpuExecutor, skeleton: Skeleton, env: Mapping[Symbol, int], seed: int
     ) -> None:
+        super().__init__(dict(env), seed)
         self.executor, self.skeleton, self.plan = executor, skeleton, skeleton.plan
-        self.env, self.seed = dict(env), seed
         self.memory: dict[int, Array] = {}  # of the caller, and what is as large as a step finds
-        self.arenas: list[tuple[BoundStage, Array]] = []
+        self.stages: list[tuple[BoundStage, Array]] = []
         self.objects: dict[int, Any] = {}
         self.pending: list[Constraint] = []
 
@@ -182,32 +189,35 @@ class _Evaluation:
         check_guards(graph, self.env)
         self.pending = check_constraints(graph.constraints, self.env)
         with ExitStack() as stack:
-            for index, stage in enumerate(self.skeleton.stages):
+            for index in range(len(self.skeleton.stages)):
                 bound = self.executor.bound(self.skeleton, index, self.env)
-                block = stack.enter_context(self.executor.block(bound.allocation.total))
-                self.arenas.append((bound, block))
-                runs = iter(bound.runs)
-                for segment in stage.segments:
-                    if isinstance(segment, NativeRun):
-                        self._native(next(runs), bound, block)
-                    else:
-                        self._host(segment)
+                block = stack.enter_context(self.executor.block(bound.nbytes))
+                self.stages.append((bound, block))
+                self._stage(bound, block)
             return {name: self._result(o) for name, o in self.plan.outputs.items()}
+
+    def _stage(self, bound: BoundStage, block: Array) -> None:
+        runs = iter(bound.runs)
+        bound.clear_status(block)
+        for segment in bound.stage.segments:
+            if isinstance(segment, NativeRun):
+                self._native(next(runs), block)
+                bound.check_status(block, self.env)
+            else:
+                self._host(segment.step)
 
     # ---- memory -----------------------------------------------------------------------------
 
     def _base(self, number: int) -> tuple[Array, int]:
         """Return the memory of a buffer, and where it begins there."""
+        home = self.skeleton.homes[number]
+        if home >= 0:
+            bound, block = self.stages[home]
+            return block, int(bound.places[self.skeleton.roots[number]])
         found = self.memory.get(number)
         if found is None:
             found = self.skeleton.constants.get(number)
-        if found is not None:
-            return found, 0
-        for bound, block in reversed(self.arenas):
-            place = bound.places.get(number)
-            if place is not None:
-                return block, place
-        return self._result_memory(number), 0
+        return (self._result_memory(number) if found is None else found), 0
 
     def _result_memory(self, number: int) -> Array:
         """Return fresh memory for what the caller gets, or for what became known while it ran."""
@@ -249,20 +259,15 @@ class _Evaluation:
 
     # ---- steps ------------------------------------------------------------------------------
 
-    def _native(self, run: BoundRun, bound: BoundStage, block: Array) -> None:
-        pointers = run.pointers.copy()
-        pointers[run.in_arena] += block.ctypes.data
-        if run.buffers.size:
-            bases = [self._address(b) for b in run.buffers.tolist()]
-            pointers[run.elsewhere] += np.array(bases, np.int64)
-        self.executor.library.run(run.steps, bound.numbers, pointers, self.executor.threads)
+    def _native(self, run: BoundRun, block: Array) -> None:
+        elsewhere = [self._address(b) for b in run.run.elsewhere_buffers]
+        run(block.ctypes.data, elsewhere, self.executor.threads)
 
     def _address(self, number: int) -> int:
         base, start = self._base(number)
         return base.ctypes.data + start
 
-    def _host(self, host: HostStep) -> None:
-        step = host.step
+    def _host(self, step: Step) -> None:
         try:
             results = self._computed(step)
         except KnError as error:
@@ -279,7 +284,7 @@ class _Evaluation:
         if step.node is not None:
             out = step.node.op.eval(self, *reads)
             results = list(out) if isinstance(out, tuple) else [out]
-            self._bind(step, results)
+            self._bind_results(step, results)
         if step.program is not None:
             extras = [self._read(o) for o in step.extras]
             arrays = [np.asarray(r) for r in results] + extras
@@ -299,36 +304,14 @@ class _Evaluation:
             )
         np.copyto(target, result)
 
-    def _bind(self, step: Step, results: Sequence[Any]) -> None:
+    def _bind_results(self, step: Step, results: Sequence[Any]) -> None:
         assert step.node is not None
-        for v, x in zip(step.node.results, results, strict=True):
-            if not isinstance(v.type, TensorType):
-                continue
-            for declared, actual in zip(v.type.shape, np.shape(x), strict=True):
-                symbol = None if isinstance(declared, int) else declared.as_symbol
-                if symbol is not None and symbol.kind is SymbolKind.DATA:
-                    bind_size(self.env, symbol, actual)
+        self.bind_shapes(step.node, results)
         if step.binds and self.pending:
             self.pending = check_constraints(self.pending, self.env, f"node {step.label}: ")
 
-    # ---- what operations ask ----------------------------------------------------------------
-
-    def size(self, size: Size) -> int:
-        """Return the number of a size."""
-        return evaluate(size, self.env)
-
-    def sizes(self, shape: Sequence[Size]) -> tuple[int, ...]:
-        """Return the numbers of several sizes."""
-        return tuple(evaluate(s, self.env) for s in shape)
-
-    def bind(self, symbol: Symbol, number: int) -> None:
-        """Give a data symbol its number."""
-        bind_size(self.env, symbol, number)
-
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
-        """Run a control-flow body."""
-        return reference_outputs(body, inputs, bind_symbols(body.inputs, list(inputs), self.env))
-
-    def random_bits(self, stream: int, count: int) -> Any:
-        """Return random bits of this run."""
-        return random_bits(self.seed, stream, count)
+        """Run a control-flow body on its own plan."""
+        env = bind_symbols(body.inputs, list(inputs), self.env)
+        run = _Evaluation(self.executor, self.executor.skeleton(body), env, self.seed)
+        return list(run.outputs(inputs).values())

@@ -1,28 +1,34 @@
-"""A plan made ready for native kernels: over symbolic sizes, and bound to numbers."""
+"""A plan made ready for native kernels, over symbolic sizes; `kn_cpu.bound` has it for numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from kn_cpu.calls import NativeCall, PackedConstant, Pointer, Refusal
+from kn_cpu.calls import NativeCall, PackedConstant, Refusal, Status, Table
 from kn_cpu.lower import lower_step
 from kn_cpu.lowering import Lowering
 from kn_cpu.memory import as_bytes
-from kn_cpu.native import STEP, NativeLibrary
-from kn_graph.dim import Dim, Symbol
-from kn_plan.arena import Allocation
+from kn_cpu.native import NativeLibrary
+from kn_graph.dim import Size, Symbol
+from kn_graph.ops.control import ControlOp
+from kn_plan.arena import CapacityArena
 from kn_plan.binding import Binder, NumberTable
 from kn_plan.memory import Arena, arenas
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Operand, Plan, Step
 
-__all__ = ["BoundStage", "HostStep", "NativeRun", "Skeleton"]
+__all__ = ["ControlStep", "HostStep", "NativeRun", "Segment", "Skeleton", "Stage"]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+STATUS_BYTES = 24
+"""Three int64; see `kn_cpu.calls.Status`."""
+
+NO_STAGE = -1
 
 
 @dataclass(frozen=True)
@@ -39,29 +45,56 @@ class HostStep:
 
 
 @dataclass(frozen=True)
+class ControlStep:
+    """A step that runs other plans: a branch, a loop.
+
+    Attributes:
+        step: what it is.
+    """
+
+    step: Step
+
+
+@dataclass(frozen=True)
 class NativeRun:
     """Calls of kernels one after another, made ready.
 
+    Pointers are listed call after call; `arena` and `elsewhere` are places in this list.
+
     Attributes:
-        steps: how many steps of the plan they are.
+        steps: the steps of the plan that they are.
+        calls: what is called.
+        owners: the place in `steps` of each call.
         kernels: addresses.
         numbers: place of the first number of each call.
-        extents: places of units, grain and scratch of each call.
-        pointers: buffer of each pointer; -1 for none, -2 - i for the packed constant i.
-        offsets: place of each pointer's offset in bytes among the numbers.
+        extents: places of units, grain and scratch of each call, a row each.
         starts: place of the first pointer of each call.
+        offsets: place of each pointer's offset in bytes among the numbers.
+        fixed: addresses of constants; 0 for other pointers.
+        arena: pointers into the memory of this stage.
+        arena_buffers: where they point to; behind the buffers come the statuses.
+        elsewhere: pointers into memory of the caller and of earlier stages.
+        elsewhere_buffers: where these point to.
+        tables: pointers to tables.
     """
 
-    steps: int
+    steps: tuple[Step, ...]
+    calls: tuple[NativeCall, ...]
+    owners: tuple[int, ...]
     kernels: Ints
     numbers: Ints
     extents: Ints
-    pointers: Ints
-    offsets: Ints
     starts: Ints
+    offsets: Ints
+    fixed: Ints
+    arena: Ints
+    arena_buffers: Ints
+    elsewhere: Ints
+    elsewhere_buffers: tuple[int, ...]
+    tables: tuple[tuple[int, Table], ...]
 
 
-Segment = NativeRun | HostStep
+Segment = NativeRun | HostStep | ControlStep
 
 
 @dataclass(frozen=True)
@@ -69,54 +102,28 @@ class Stage:
     """What runs between two points at which sizes become known.
 
     Attributes:
-        segments: native runs and host steps, in order.
+        segments: native runs, host and control steps, in order.
         binder: computes the numbers.
-        arena: the memory that is born here.
+        arena: the buffers that are born here.
+        arena_symbols: what the sizes of these depend on.
+        capacity: their places.
+        temporaries: buffers that lie behind the arena for one step each.
+        temporary_offsets: places among the numbers of where these begin there.
+        workspaces: places among the numbers of the bytes that each step needs there.
+        statuses: what kernels tell, and of which step, one behind another at the end of the block.
         symbols: what it depends on.
     """
 
     segments: tuple[Segment, ...]
     binder: Binder
     arena: Arena
+    arena_symbols: tuple[Symbol, ...]
+    capacity: CapacityArena
+    temporaries: Ints
+    temporary_offsets: Ints
+    workspaces: Ints
+    statuses: tuple[tuple[Status, Step], ...]
     symbols: tuple[Symbol, ...]
-
-
-@dataclass(frozen=True)
-class BoundRun:
-    """A native run for concrete sizes.
-
-    Attributes:
-        steps: the step list.
-        pointers: all pointers without what changes from call to call.
-        in_arena: those to which the address of the arena is added.
-        elsewhere: those to which the address of a buffer of the caller is added.
-        buffers: which one, for each of these.
-    """
-
-    steps: np.ndarray[Any, Any]
-    pointers: Ints
-    in_arena: Ints
-    elsewhere: Ints
-    buffers: Ints
-
-
-@dataclass(frozen=True)
-class BoundStage:
-    """A stage for concrete sizes.
-
-    Attributes:
-        numbers: of all calls.
-        runs: its native runs, in order.
-        allocation: where buffers lie.
-        places: offset in the arena of each buffer in it.
-        members: those that the allocation is of, in its order.
-    """
-
-    numbers: Ints
-    runs: tuple[BoundRun, ...]
-    allocation: Allocation
-    places: Mapping[int, int]
-    members: tuple[int, ...]
 
 
 class Skeleton:
@@ -128,110 +135,174 @@ class Skeleton:
         stages: see `Stage`.
         packed: constants in the order that kernels read.
         constants: the others, by buffer.
+        count: how many buffers there are, temporaries included.
+        roots: the buffer whose memory each one has.
+        homes: the stage in whose memory each one lies; -1 for none.
     """
 
-    def __init__(self, plan: Plan, library: NativeLibrary, options: PlanOptions) -> None:
+    def __init__(
+        self, plan: Plan, library: NativeLibrary, options: PlanOptions, *, strict: bool = False
+    ) -> None:
         self.plan, self.library = plan, library
-        lowering = Lowering(library, plan)
-        lowered = [lower_step(lowering, step) for step in plan.steps]
-        self.packed = lowering.packed
+        self.lowering = Lowering(library, plan, strict)
+        lowered = [lower_step(self.lowering, step) for step in plan.steps]
+        self.packed = self.lowering.packed
         self.constants = {
             n: as_bytes(a) for n, a in plan.constants.items() if plan.buffers[n].dtype is not None
         }
+        self.count = len(self.lowering.buffers)
+        planned = range(len(plan.buffers))
+        self.roots = [plan.root(b) if b in planned else b for b in range(self.count)]
         memory = arenas(plan, options)
+        self.homes = self._homes(memory)
         self.stages = tuple(
-            self._stage([(plan.steps[i], lowered[i]) for i in stage], arena)
-            for stage, arena in zip(plan.stages, memory, strict=True)
+            _StageWriter(self, number, arena).write([(plan.steps[i], lowered[i]) for i in steps])
+            for number, (steps, arena) in enumerate(zip(plan.stages, memory, strict=True))
         )
+
+    def _homes(self, memory: Sequence[Arena]) -> list[int]:
+        homes = [NO_STAGE] * self.count
+        for number, arena in enumerate(memory):
+            for m in arena.members:
+                homes[m] = number
+        return [homes[r] for r in self.roots]
 
     @property
     def host_steps(self) -> list[HostStep]:
         """The steps without a kernel."""
         return [s for stage in self.stages for s in stage.segments if isinstance(s, HostStep)]
 
-    def _stage(
-        self, lowered: Sequence[tuple[Step, list[NativeCall] | Refusal]], arena: Arena
-    ) -> Stage:
-        table = NumberTable()
-        segments: list[Segment] = []
-        pending: list[NativeCall] = []
-        count = 0
+
+@dataclass
+class _StageWriter:
+    """Collects the calls of one stage."""
+
+    skeleton: Skeleton
+    number: int
+    arena: Arena
+    table: NumberTable = field(default_factory=NumberTable)
+    segments: list[Segment] = field(default_factory=list)
+    statuses: list[tuple[Status, Step]] = field(default_factory=list)
+    temporaries: dict[int, int] = field(default_factory=dict)
+    workspaces: list[int] = field(default_factory=list)
+
+    def write(self, lowered: Sequence[tuple[Step, list[NativeCall] | Refusal]]) -> Stage:
+        """Return the stage."""
+        pending: list[tuple[Step, list[NativeCall]]] = []
         for step, calls in lowered:
-            if isinstance(calls, Refusal):
-                if pending:
-                    segments.append(self._run(pending, table, count))
-                pending, count = [], 0
-                segments.append(HostStep(step, calls.reason))
-            else:
-                pending += calls
-                count += 1
+            if not isinstance(calls, Refusal):
+                pending.append((step, calls))
+                continue
+            if pending:
+                self.segments.append(self._run(pending))
+            pending = []
+            control = isinstance(step.op, ControlOp)
+            self.segments.append(ControlStep(step) if control else HostStep(step, calls.reason))
         if pending:
-            segments.append(self._run(pending, table, count))
-        binder = table.binder()
-        sizes = [self.plan.buffers[m].nbytes for m in arena.members]
-        symbols = {s for n in sizes if isinstance(n, Dim) for s in n.symbols}
-        ordered = tuple(sorted(symbols | set(binder.symbols)))
-        return Stage(tuple(segments), binder, arena, ordered)
+            self.segments.append(self._run(pending))
+        return self._stage()
 
-    def _run(self, calls: Sequence[NativeCall], table: NumberTable, count: int) -> NativeRun:
-        columns: list[list[int]] = [[] for _ in range(6)]
-        kernels, numbers, extents, pointers, offsets, starts = columns
-        for c in calls:
-            kernels.append(self.library.kernel(c.family, c.call.kernel))
-            numbers.append(table.add_all(c.call.numbers).start)
-            sizes = (c.call.units, c.call.grain, c.call.scratch)
-            extents.append(table.add_all(sizes).start)
-            starts.append(len(pointers))
-            for p in c.pointers:
-                offset = p.layout.offset * self._itemsize(p) if isinstance(p, Operand) else 0
-                offsets.append(table.add(offset))
-                pointers.append(_source(p))
-
-        return NativeRun(count, *(np.array(c, np.int64) for c in columns))
-
-    def _itemsize(self, operand: Operand) -> int:
-        dtype = self.plan.buffers[operand.buffer].dtype
-        assert dtype is not None
-        return dtype.numpy.itemsize
-
-    def bind(self, stage: Stage, env: Mapping[Symbol, int]) -> BoundStage:
-        """Return a stage for numbers of its symbols."""
-        numbers = stage.binder(env)
-        allocation = stage.arena.allocate(self.plan, env)
-        starts = zip(stage.arena.members, allocation.offsets.tolist(), strict=True)
-        places = dict(starts)
-        for b in self.plan.buffers:
-            if b.over is not None and self.plan.root(b.number) in places:
-                places[b.number] = places[self.plan.root(b.number)]
-        runs = tuple(
-            self._bound_run(s, numbers, places) for s in stage.segments if isinstance(s, NativeRun)
+    def _stage(self) -> Stage:
+        binder, sizes = self.table.binder(), NumberTable()
+        sizes.add_all(self.skeleton.plan.buffers[m].nbytes for m in self.arena.members)
+        arena_sizes = sizes.binder()
+        return Stage(
+            tuple(self.segments),
+            binder,
+            self.arena,
+            arena_sizes.symbols,
+            CapacityArena(arena_sizes, self.arena.lives),
+            np.array(list(self.temporaries), np.int64),
+            np.array(list(self.temporaries.values()), np.int64),
+            np.array(self.workspaces, np.int64),
+            tuple(self.statuses),
+            tuple(sorted({*arena_sizes.symbols, *binder.symbols})),
         )
-        return BoundStage(numbers, runs, allocation, places, stage.arena.members)
 
-    def _bound_run(self, run: NativeRun, numbers: Ints, places: Mapping[int, int]) -> BoundRun:
-        steps = np.empty(len(run.kernels), STEP)
-        steps["run"], steps["numbers"], steps["pointers"] = run.kernels, run.numbers, run.starts
-        for i, name in enumerate(("units", "grain", "scratch")):
-            steps[name] = numbers[run.extents + i]
-        pointers, in_arena, elsewhere, buffers = numbers[run.offsets], [], [], []
-        for i, source in enumerate(run.pointers.tolist()):
-            if source == -1:
-                pointers[i] = 0
-            elif source < -1:
-                pointers[i] += self.packed[-2 - source].ctypes.data
-            elif source in self.constants:
-                pointers[i] += self.constants[source].ctypes.data
-            elif source in places:
-                pointers[i] += places[source]
-                in_arena.append(i)
-            else:
-                elsewhere.append(i)
-                buffers.append(source)
-        columns = (np.array(c, np.int64) for c in (in_arena, elsewhere, buffers))
-        return BoundRun(steps, pointers, *columns)
+    def _run(self, pending: Sequence[tuple[Step, list[NativeCall]]]) -> NativeRun:
+        writer = _RunWriter(self)
+        for place, (step, calls) in enumerate(pending):
+            self._place_temporaries(calls)
+            for call in calls:
+                writer.add(call, place, step)
+        return writer.run([step for step, _ in pending])
+
+    def _place_temporaries(self, calls: Sequence[NativeCall]) -> None:
+        """Lay the temporaries of a step behind one another."""
+        buffers, first = self.skeleton.lowering.buffers, len(self.skeleton.plan.buffers)
+        used = {p.buffer for c in calls for p in c.pointers if isinstance(p, Operand)}
+        end: Size = 0
+        for number in sorted(b for b in used if b >= first):
+            self.temporaries[number] = self.table.add(end)
+            end = end + (buffers[number].nbytes + 63) // 64 * 64
+        if end != 0:
+            self.workspaces.append(self.table.add(end))
 
 
-def _source(pointer: Pointer) -> int:
-    if isinstance(pointer, PackedConstant):
-        return -2 - pointer.number
-    return pointer.buffer if isinstance(pointer, Operand) else -1
+class _RunWriter:
+    """Collects the calls of one native run."""
+
+    def __init__(self, stage: _StageWriter) -> None:
+        self.stage, self.skeleton = stage, stage.skeleton
+        self.calls: list[NativeCall] = []
+        self.owners: list[int] = []
+        self.kernels: list[int] = []
+        self.numbers: list[int] = []
+        self.extents: list[int] = []
+        self.starts: list[int] = []
+        self.offsets: list[int] = []
+        self.fixed: list[int] = []
+        self.arena: dict[int, int] = {}
+        self.elsewhere: dict[int, int] = {}
+        self.tables: list[tuple[int, Table]] = []
+
+    def add(self, native: NativeCall, owner: int, step: Step) -> None:
+        """Add a call."""
+        call, table = native.call, self.stage.table
+        self.calls.append(native)
+        self.owners.append(owner)
+        self.kernels.append(self.skeleton.library.kernel(native.family, call.kernel))
+        self.numbers.append(table.add_all(call.numbers).start)
+        sizes = (call.units * native.guard, call.grain, call.scratch * native.guard)
+        self.extents.append(table.add_all(sizes).start)
+        self.starts.append(len(self.offsets))
+        for pointer in native.pointers:
+            place, offset, address = len(self.offsets), 0, 0
+            if isinstance(pointer, Operand):
+                offset = pointer.layout.offset * self.skeleton.lowering.itemsize(pointer)
+                address = self._operand(place, pointer.buffer)
+            elif isinstance(pointer, PackedConstant):
+                address = self.skeleton.packed[pointer.number].ctypes.data
+            elif isinstance(pointer, Table):
+                self.tables.append((place, pointer))
+            elif isinstance(pointer, Status):
+                self.arena[place] = self.skeleton.count + len(self.stage.statuses)
+                self.stage.statuses.append((pointer, step))
+            self.offsets.append(table.add(offset))
+            self.fixed.append(address)
+
+    def _operand(self, place: int, buffer: int) -> int:
+        """Note where an operand lies, and return its address if that is known for good."""
+        constant = self.skeleton.constants.get(buffer)
+        if constant is not None:
+            return int(constant.ctypes.data)
+        here = self.skeleton.homes[buffer] == self.stage.number
+        if here or buffer >= len(self.skeleton.plan.buffers):
+            self.arena[place] = self.skeleton.roots[buffer]
+        else:
+            self.elsewhere[place] = buffer
+        return 0
+
+    def run(self, steps: Sequence[Step]) -> NativeRun:
+        """Return everything."""
+
+        def ints(numbers: Sequence[int]) -> Ints:
+            return np.array(numbers, np.int64)
+
+        extents = ints(self.extents) + np.arange(3)[:, None]
+        return NativeRun(
+            tuple(steps), tuple(self.calls), tuple(self.owners), ints(self.kernels),
+            ints(self.numbers), extents, ints(self.starts), ints(self.offsets), ints(self.fixed),
+            ints(list(self.arena)), ints(list(self.arena.values())),
+            ints(list(self.elsewhere)), tuple(self.elsewhere.values()), tuple(self.tables),
+        )  # fmt: skip

@@ -10,21 +10,20 @@ from typing import Any, Literal
 import numpy as np
 
 from kn_graph.binding import bind_symbols
-from kn_graph.dim import Size, Symbol, UnboundSymbolError, evaluate
+from kn_graph.context import RunContext
+from kn_graph.dim import Symbol, UnboundSymbolError
 from kn_graph.dim_facts import Constraint
 from kn_graph.errors import ExecutionError, InternalError, KnError, OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.liveness import last_uses, live_nodes
 from kn_graph.memory import available_bytes, check_fits, check_peak
 from kn_graph.ops.source import Input
-from kn_graph.random_bits import random_bits
 from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
 from kn_graph.variants import check_guards, open_call
 
 __all__ = [
     "Kept",
-    "bind_size",
     "check_constraints",
     "cpu_eval_graph",
     "owned",
@@ -114,45 +113,17 @@ def owned(x: Any) -> Any:
     return [owned(e) for e in x] if isinstance(x, list) else x
 
 
-def bind_size(env: dict[Symbol, int], symbol: Symbol, number: int) -> None:
-    """Give a data symbol the number that a node found.
-
-    Raises:
-        ExecutionError: it has another one, or may not have this one.
-    """
-    known = env.setdefault(symbol, number)
-    if known != number:
-        raise ExecutionError(f"size {symbol.name!r} is {known}, but a node gives {number}")
-    if number < symbol.lo:
-        raise ExecutionError(f"size {symbol.name!r} is {number}, expected at least {symbol.lo}")
-
-
-class _Context:
-    """What operations ask while they run: one graph (or body) with the numbers of its sizes."""
+class _Context(RunContext):
+    """One graph (or body) of a run."""
 
     def __init__(self, run: _Run, env: dict[Symbol, int]) -> None:
-        self._run, self.env = run, env
-
-    def size(self, size: Size) -> int:
-        """Return a size's number."""
-        return size if isinstance(size, int) else evaluate(size, self.env)
-
-    def sizes(self, shape: Sequence[Size]) -> tuple[int, ...]:
-        """Return the numbers of several sizes."""
-        return tuple([s if isinstance(s, int) else evaluate(s, self.env) for s in shape])
-
-    def bind(self, symbol: Symbol, number: int) -> None:
-        """Give a data symbol its number."""
-        bind_size(self.env, symbol, number)
+        super().__init__(env, run.seed)
+        self._run = run
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a body with the sizes around it known."""
         env = bind_symbols(body.inputs, list(inputs), self.env)
         return self._run.graph(body, list(inputs), env, {})
-
-    def random_bits(self, stream: int, count: int) -> Any:
-        """Return random bits of this run."""
-        return random_bits(self._run.seed, stream, count)
 
 
 class _Run:

@@ -182,9 +182,15 @@ class CapacityArena:
         sizes = self.sizes_at(env)
         if self.allocation is None or self._capacity is None or (sizes > self._capacity).any():
             self._most = {s: max(round_up(n), self._most.get(s, 0)) for s, n in env.items()}
-            wanted = np.maximum(self.sizes_at(self._most), sizes)
+            wanted = np.maximum(self._rounded(), sizes)
             grown = wanted if self._capacity is None else np.maximum(wanted, self._capacity)
             self.allocation = allocate(grown, self.lives)
             self._capacity = grown
             self.reallocations += 1
         return self.allocation
+
+    def _rounded(self) -> Ints:
+        try:
+            return self.sizes_at(self._most)
+        except OverflowError:
+            return np.zeros(len(self.lives), np.int64)

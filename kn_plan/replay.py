@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from kn_graph.binding import bind_symbols
-from kn_graph.dim import Size, Symbol, SymbolKind, evaluate
+from kn_graph.context import RunContext
+from kn_graph.dim import Symbol, evaluate
 from kn_graph.errors import InternalError
 from kn_graph.graph import Graph
-from kn_graph.random_bits import random_bits
 from kn_graph.reference import reference_outputs
-from kn_graph.types import TensorType
-from kn_graph.value import Node
 from kn_plan.memory import arenas
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Home, Operand, Plan, Step
@@ -56,7 +54,7 @@ def replay(
     return Replay(plan, inputs, env, options or PlanOptions(), check, seed).outputs()
 
 
-class Replay:
+class Replay(RunContext):
     """One run of a plan; the context of the operations in it."""
 
     def __init__(
@@ -68,7 +66,8 @@ class Replay:
         check: bool,
         seed: int,
     ) -> None:
-        self.plan, self.env, self.check, self.seed = plan, dict(env), check, seed
+        super().__init__(dict(env), seed)
+        self.plan, self.check = plan, check
         self.arenas = arenas(plan, options)
         self.memory: dict[int, Array] = {}  # bytes by root buffer
         self.owners: dict[int, Array] = {}  # who wrote each byte last
@@ -156,7 +155,7 @@ class Replay:
         if step.node is not None:
             out = step.node.op.eval(self, *reads)
             results = list(out) if isinstance(out, tuple) else [out]
-            self._bind(step.node, results)
+            self.bind_shapes(step.node, results)
         if step.program is not None:
             # an operand may be the memory of the result: read all before anything is written
             results = step.program.evaluate(self, [np.asarray(r) for r in results] + extras)
@@ -194,34 +193,6 @@ class Replay:
         elements = np.ndarray(shape, base.dtype, base.data, layout.offset * unit, strides)
         elements[...] = operand.buffer
 
-    def _bind(self, node: Node, results: Sequence[Any]) -> None:
-        """Give numbers to the data symbols that the shapes of results show."""
-        for v, x in zip(node.results, results, strict=True):
-            if not isinstance(v.type, TensorType):
-                continue
-            for declared, actual in zip(v.type.shape, np.shape(x), strict=True):
-                symbol = None if isinstance(declared, int) else declared.as_symbol
-                if symbol is not None and symbol.kind is SymbolKind.DATA:
-                    self.env.setdefault(symbol, actual)
-
-    # ---- what operations ask ----------------------------------------------------------------
-
-    def size(self, size: Size) -> int:
-        """Return the number of a size."""
-        return evaluate(size, self.env)
-
-    def sizes(self, shape: Sequence[Size]) -> tuple[int, ...]:
-        """Return the numbers of several sizes."""
-        return tuple(evaluate(s, self.env) for s in shape)
-
-    def bind(self, symbol: Symbol, number: int) -> None:
-        """Give a data symbol its number."""
-        self.env[symbol] = number
-
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a control-flow body on the reference."""
         return reference_outputs(body, inputs, bind_symbols(body.inputs, list(inputs), self.env))
-
-    def random_bits(self, stream: int, count: int) -> Any:
-        """Return random bits of this run."""
-        return random_bits(self.seed, stream, count)

@@ -1,0 +1,159 @@
+"""Stages of a plan for concrete sizes: numbers, places in memory, and lists of pointers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kn_cpu.native import STEP, BoundSteps, NativeLibrary
+from kn_cpu.program import STATUS_BYTES, NativeRun, Skeleton, Stage
+from kn_graph.dim import Symbol
+from kn_graph.errors import KnError
+from kn_plan.arena import ALIGNMENT, Allocation
+
+__all__ = ["BoundRun", "BoundStage", "bind_stage"]
+
+Array = np.ndarray[Any, Any]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+MOST_BYTES = 1 << 62
+"""No machine has more."""
+
+
+class Frame:
+    """The pointers of one run at a time; which of them change from run to run is known."""
+
+    def __init__(self, bound: BoundRun) -> None:
+        self._run, self._bound = bound.run, bound
+        self._pointers = bound.pointers.copy()
+        self._block = 0
+        self._steps = BoundSteps(bound.library, bound.steps, bound.numbers, self._pointers)
+
+    def __call__(self, block: int, elsewhere: Sequence[int], threads: int) -> None:
+        """Run the steps.
+
+        Args:
+            block: address of the stage's memory.
+            elsewhere: addresses of the buffers outside of it.
+            threads: how many threads may work.
+        """
+        if block != self._block:
+            self._pointers[self._run.arena] += block - self._block
+            self._block = block
+        if elsewhere:
+            bases = np.array(elsewhere, np.int64)
+            self._pointers[self._run.elsewhere] = self._bound.offsets + bases
+        self._steps(threads)
+
+
+class BoundRun:
+    """A native run for concrete sizes.
+
+    Attributes:
+        run: what it is made from.
+        library: the kernels.
+        steps: the step list.
+        numbers: of all calls of the stage.
+        pointers: without the addresses of what the caller or the arena brings.
+        offsets: of the pointers to `run.elsewhere`.
+        tables: kept as long as pointers point to them.
+    """
+
+    def __init__(
+        self,
+        library: NativeLibrary,
+        run: NativeRun,
+        numbers: Ints,
+        places: Ints,
+        tables: Sequence[Array],
+    ) -> None:
+        self.run, self.library, self.numbers, self.tables = run, library, numbers, tables
+        self.steps = np.empty(len(run.kernels), STEP)
+        columns = (run.kernels, run.numbers, run.starts, *numbers[run.extents])
+        for name, column in zip(STEP.fields or (), columns, strict=True):
+            self.steps[name] = column
+        self.pointers = numbers[run.offsets] + run.fixed
+        self.pointers[run.arena] += places[run.arena_buffers]
+        for (place, _), table in zip(run.tables, tables, strict=True):
+            self.pointers[place] += table.ctypes.data
+        self.offsets = self.pointers[run.elsewhere]
+        self._frames: list[Frame] = []
+
+    def __call__(self, block: int, elsewhere: Sequence[int], threads: int) -> None:
+        """Run the steps; several threads may call at once."""
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = Frame(self)
+        frame(block, elsewhere, threads)
+        self._frames.append(frame)
+
+
+@dataclass(frozen=True)
+class BoundStage:
+    """A stage for concrete sizes.
+
+    Attributes:
+        stage: what it is made from.
+        runs: its native runs, in order.
+        allocation: where buffers lie.
+        places: offset in the block of each buffer and status that lies in it.
+        nbytes: of the block.
+        status: where the statuses begin.
+    """
+
+    stage: Stage
+    runs: tuple[BoundRun, ...]
+    allocation: Allocation
+    places: Ints
+    nbytes: int
+    status: int
+
+    def clear_status(self, block: Array) -> None:
+        """Get ready for a run."""
+        block[self.status : self.nbytes] = 0
+
+    def check_status(self, block: Array, env: Mapping[Symbol, int]) -> None:
+        """Look at what kernels left.
+
+        Raises:
+            KnError: one found something wrong in the data.
+        """
+        words = block[self.status : self.nbytes].view(np.int64)
+        if not words.any():
+            return
+        rows = words.reshape(-1, 3).tolist()
+        for (status, step), row in zip(self.stage.statuses, rows, strict=True):
+            error: KnError | None = status.error(row, env)
+            if error is not None:
+                error.add_context(f"node {step.label} ({step.kind})")
+                raise error
+
+
+def bind_stage(skeleton: Skeleton, stage: Stage, env: Mapping[Symbol, int]) -> BoundStage:
+    """Return a stage for numbers of its symbols.
+
+    Raises:
+        OverflowError: the sizes are too large for any memory.
+    """
+    numbers = stage.binder(env)
+    sizes = {s: env[s] for s in stage.arena_symbols}
+    allocation = stage.capacity.bind(sizes)
+    workspace = int(numbers[stage.workspaces].max(initial=0))
+    if float(allocation.sizes.sum(dtype=np.float64)) + workspace >= MOST_BYTES:
+        raise OverflowError(f"an arena of {allocation.sizes.sum()} bytes")
+    places = np.zeros(skeleton.count + len(stage.statuses), np.int64)
+    places[np.array(stage.arena.members, np.intp)] = allocation.offsets
+    places[stage.temporaries] = allocation.total + numbers[stage.temporary_offsets]
+    end = allocation.total + -(-workspace // ALIGNMENT) * ALIGNMENT
+    nbytes = end + STATUS_BYTES * len(stage.statuses)
+    places[skeleton.count :] = range(end, nbytes, STATUS_BYTES)
+    runs = tuple(
+        BoundRun(skeleton.library, s, numbers, places, [t.make(env) for _, t in s.tables])
+        for s in stage.segments
+        if isinstance(s, NativeRun)
+    )
+    return BoundStage(stage, runs, allocation, places, nbytes, end)
