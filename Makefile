@@ -9,6 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMPS := $(VENV)/stamps
 # the C sources too: installing compiles them
 INSTALL_INPUTS := pyproject.toml constraints.txt setup.py $(wildcard kn_cpu/native/*.[ch]) \
+  kn_cpu/native/python/call.c \
   kn_cpu/native/build.py
 
 .NOTPARALLEL:

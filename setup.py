@@ -42,7 +42,9 @@ class BuildWithKernels(build_py):
             return
         root = ROOT if self.editable_mode else Path(self.build_lib)
         try:
-            native.build(compiler, root / "kn_cpu" / "_native", ROOT / "build" / "native")
+            target, work = root / "kn_cpu" / "_native", ROOT / "build" / "native"
+            native.build(compiler, target, work)
+            native.build_extension(compiler, target, work)
         except native.BuildError as error:
             sys.exit(f"{error}\nKN_NATIVE=0 installs without native kernels")
 

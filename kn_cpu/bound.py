@@ -98,6 +98,7 @@ class BoundStage:
 
     Attributes:
         stage: what it is made from.
+        numbers: of all its calls.
         runs: its native runs, in order.
         allocation: where buffers lie.
         places: offset in the block of each buffer and status that lies in it.
@@ -106,6 +107,7 @@ class BoundStage:
     """
 
     stage: Stage
+    numbers: Ints
     runs: tuple[BoundRun, ...]
     allocation: Allocation
     places: Ints
@@ -156,4 +158,4 @@ def bind_stage(skeleton: Skeleton, stage: Stage, env: Mapping[Symbol, int]) -> B
         for s in stage.segments
         if isinstance(s, NativeRun)
     )
-    return BoundStage(stage, runs, allocation, places, nbytes, end)
+    return BoundStage(stage, numbers, runs, allocation, places, nbytes, end)

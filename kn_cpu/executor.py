@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from kn_cpu.bound import BoundRun, BoundStage, bind_stage
-from kn_cpu.memory import aligned, as_bytes
+from kn_cpu.bound import BoundStage, bind_stage
+from kn_cpu.direct import DirectCall, is_direct
+from kn_cpu.evaluation import Evaluation
+from kn_cpu.memory import BlockPool, dense
 from kn_cpu.native import NativeLibrary
-from kn_cpu.program import NativeRun, Skeleton
+from kn_cpu.program import Skeleton
 from kn_cpu.target import CpuTarget
-from kn_graph.binding import bind_symbols
-from kn_graph.context import RunContext
 from kn_graph.dim import Symbol, evaluate
-from kn_graph.dim_facts import Constraint
-from kn_graph.errors import InternalError, KnError, OutOfMemoryError, SymbolError
+from kn_graph.errors import OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.memory import available_bytes
-from kn_graph.reference import check_constraints, owned
-from kn_graph.variants import check_guards, open_call
-from kn_plan.arena import round_up
+from kn_graph.reference import check_constraints
+from kn_graph.variants import Call, check_guards, open_call
 from kn_plan.options import PlanOptions
-from kn_plan.plan import Home, Operand, Plan, Step
+from kn_plan.plan import Home, Plan
 from kn_plan.planner import plan_graph
 
 __all__ = ["CpuExecutor"]
@@ -34,9 +31,6 @@ Array = np.ndarray[Any, Any]
 
 KEPT_BINDINGS = 64
 """How many sets of sizes a graph stays bound to."""
-
-KEPT_BLOCKS = 4
-"""How many arenas are kept for the next runs."""
 
 
 def check_memory(plan: Plan, bound: BoundStage, stage: range, env: Mapping[Symbol, int]) -> None:
@@ -72,6 +66,7 @@ class CpuExecutor:
         threads: how many threads work on one call.
         strict: whether kernels that are less exact than a sum of products are left out.
         library: the kernels.
+        blocks: memory for runs.
     """
 
     def __init__(
@@ -86,8 +81,11 @@ class CpuExecutor:
         self.graph, self.threads, self.strict = graph, threads, strict
         self.library, self._options = library, options or PlanOptions()
         self._skeletons: dict[Graph, Skeleton] = {}
+        self._is_direct: dict[Skeleton, bool] = {}
+        self._direct: dict[tuple[Any, ...], DirectCall] = {}
+        self._names = [v.name for v in graph.inputs]
         self._bound: dict[tuple[Any, ...], BoundStage] = {}
-        self._blocks: list[Array] = []
+        self.blocks = BlockPool()
         self._lock = Lock()
         self.skeleton(graph)
 
@@ -100,6 +98,7 @@ class CpuExecutor:
             plan = plan_graph(graph, CpuTarget(), self._options)
             found = Skeleton(plan, self.library, self._options, strict=self.strict)
             with self._lock:
+                self._is_direct[found] = is_direct(found)
                 found = self._skeletons.setdefault(graph, found)
         return found
 
@@ -111,8 +110,52 @@ class CpuExecutor:
         seed: int = 0,
     ) -> dict[str, Any]:
         """Run the graph: see `kn_runtime.PreparedGraph.eval`."""
-        call = open_call(self.graph, inputs, dims)
-        return _Evaluation(self, self.skeleton(call.graph), call.env, seed).outputs(call.arrays)
+        if not dims:
+            arrays = self._in_order(inputs)
+            direct = self._direct.get(_shapes(arrays))
+            results = None if direct is None else self._run(direct, arrays)
+            if results is not None:
+                return results
+        return self._opened(open_call(self.graph, inputs, dims), not dims, seed)
+
+    def _in_order(self, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
+        """Return the inputs in the graph's order; none if they are not all there, or others."""
+        if len(inputs) != len(self._names):
+            return []
+        if not isinstance(inputs, dict):
+            return inputs if isinstance(inputs, list) else []
+        try:
+            return [inputs[n] for n in self._names]
+        except KeyError:
+            return []
+
+    def _run(self, direct: DirectCall, arrays: list[Any]) -> dict[str, Any] | None:
+        block = self.blocks.take(direct.nbytes)
+        try:
+            return direct(arrays, block)
+        finally:
+            self.blocks.give(block)
+
+    def _opened(self, call: Call, shapes_decide: bool, seed: int) -> dict[str, Any]:
+        skeleton = self.skeleton(call.graph)
+        if not self._is_direct[skeleton]:
+            return Evaluation(self, skeleton, call.env, seed).outputs(call.arrays)
+        check_guards(call.graph, call.env)
+        check_constraints(call.graph.constraints, call.env)
+        bound = self.bound(skeleton, 0, call.env)
+        arrays = [dense(x) for x in call.arrays]
+        direct = DirectCall(skeleton, bound, call.env, arrays, self.threads)
+        if shapes_decide and self._names and not self.graph.assumed_values:
+            self._keep(_shapes(arrays), direct)
+        results = self._run(direct, arrays)
+        assert results is not None, "these are the arrays it is made for"
+        return results
+
+    def _keep(self, shapes: tuple[Any, ...], direct: DirectCall) -> None:
+        with self._lock:
+            while len(self._direct) >= KEPT_BINDINGS:
+                del self._direct[next(iter(self._direct))]
+            self._direct[shapes] = direct
 
     def bound(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
         """Return a stage for numbers of its symbols, kept for the next time."""
@@ -145,173 +188,7 @@ class CpuExecutor:
         check_memory(skeleton.plan, found, skeleton.plan.stages[index], env)
         return found
 
-    @contextmanager
-    def block(self, nbytes: int) -> Iterator[Array]:
-        """Lend memory for one run; what is in it does not matter."""
-        with self._lock:
-            fitting = [a for a in self._blocks if a.size >= nbytes]
-            found = fitting[0] if fitting else None
-            if found is not None:
-                self._blocks = [a for a in self._blocks if a is not found]
-        lent = aligned(round_up(nbytes)) if found is None else found
-        try:
-            yield lent
-        finally:
-            with self._lock:
-                self._blocks = [a for a in self._blocks if a.size >= lent.size][:KEPT_BLOCKS]
-                self._blocks.append(lent)
 
-
-class _Evaluation(RunContext):
-    """One run of a plan."""
-
-    def __init__(
-        self, executor: CpuExecutor, skeleton: Skeleton, env: Mapping[Symbol, int], seed: int
-    ) -> None:
-        super().__init__(dict(env), seed)
-        self.executor, self.skeleton, self.plan = executor, skeleton, skeleton.plan
-        self.memory: dict[int, Array] = {}  # of the caller, and what is as large as a step finds
-        self.stages: list[tuple[BoundStage, Array]] = []
-        self.objects: dict[int, Any] = {}
-        self.pending: list[Constraint] = []
-
-    def outputs(self, inputs: Sequence[Any]) -> dict[str, Any]:
-        """Run all stages and return the results by name."""
-        for number, x in zip(self.plan.inputs, inputs, strict=True):
-            if self.plan.buffers[number].dtype is None:
-                self.objects[number] = x
-            else:
-                self.memory[number] = as_bytes(x)
-        for number, array in self.plan.constants.items():
-            if number not in self.skeleton.constants:
-                self.objects[number] = array
-        graph = self.plan.graph
-        check_guards(graph, self.env)
-        self.pending = check_constraints(graph.constraints, self.env)
-        with ExitStack() as stack:
-            for index in range(len(self.skeleton.stages)):
-                bound = self.executor.bound(self.skeleton, index, self.env)
-                block = stack.enter_context(self.executor.block(bound.nbytes))
-                self.stages.append((bound, block))
-                self._stage(bound, block)
-            return {name: self._result(o) for name, o in self.plan.outputs.items()}
-
-    def _stage(self, bound: BoundStage, block: Array) -> None:
-        runs = iter(bound.runs)
-        bound.clear_status(block)
-        for segment in bound.stage.segments:
-            if isinstance(segment, NativeRun):
-                self._native(next(runs), block)
-                bound.check_status(block, self.env)
-            else:
-                self._host(segment.step)
-
-    # ---- memory -----------------------------------------------------------------------------
-
-    def _base(self, number: int) -> tuple[Array, int]:
-        """Return the memory of a buffer, and where it begins there."""
-        home = self.skeleton.homes[number]
-        if home >= 0:
-            bound, block = self.stages[home]
-            return block, int(bound.places[self.skeleton.roots[number]])
-        found = self.memory.get(number)
-        if found is None:
-            found = self.skeleton.constants.get(number)
-        return (self._result_memory(number) if found is None else found), 0
-
-    def _result_memory(self, number: int) -> Array:
-        """Return fresh memory for what the caller gets, or for what became known while it ran."""
-        b = self.plan.buffers[number]
-        nbytes = evaluate(b.nbytes, self.env)
-        if nbytes > available_bytes():
-            raise OutOfMemoryError(
-                f"{b.name} would take {nbytes:,} bytes; {available_bytes():,} are available"
-            )
-        made = self.memory[number] = np.empty(nbytes, np.uint8)
-        return made
-
-    def _view(self, operand: Operand) -> Array:
-        b = self.plan.buffers[operand.buffer]
-        assert b.dtype is not None
-        layout: Any = operand.layout.at(self.env)
-        if 0 in layout.sizes:
-            return np.empty(layout.sizes, b.dtype.numpy)
-        size = b.dtype.numpy.itemsize
-        strides = [s * size for s in layout.strides]
-        base, start = self._base(operand.buffer)
-        start += layout.offset * size
-        return np.ndarray(layout.sizes, b.dtype.numpy, base.data, start, strides)
-
-    def _read(self, operand: Operand) -> Any:
-        if self.plan.buffers[operand.buffer].dtype is None:
-            return self.objects[operand.buffer]
-        return self._view(operand)
-
-    def _result(self, operand: Operand) -> Any:
-        x = self._read(operand)
-        if operand.buffer in self.objects:
-            return owned(x)
-        home = self.plan.buffers[operand.buffer].home
-        alone = sum(o.buffer == operand.buffer for o in self.plan.outputs.values()) == 1
-        if home is Home.OUTPUT and alone and x.flags.c_contiguous and x.dtype != object:
-            return x  # nobody else has it
-        return np.array(x, order="C")
-
-    # ---- steps ------------------------------------------------------------------------------
-
-    def _native(self, run: BoundRun, block: Array) -> None:
-        elsewhere = [self._address(b) for b in run.run.elsewhere_buffers]
-        run(block.ctypes.data, elsewhere, self.executor.threads)
-
-    def _address(self, number: int) -> int:
-        base, start = self._base(number)
-        return base.ctypes.data + start
-
-    def _host(self, step: Step) -> None:
-        try:
-            results = self._computed(step)
-        except KnError as error:
-            error.add_context(f"node {step.label} ({step.kind})")
-            raise
-        except MemoryError as error:
-            raise OutOfMemoryError(f"node {step.label} ({step.kind}): {error}") from error
-        for operand, result in zip(step.writes, results, strict=True):
-            self._write(operand, result)
-
-    def _computed(self, step: Step) -> list[Any]:
-        reads = [self._read(o) for o in step.reads]
-        results: list[Any] = []
-        if step.node is not None:
-            out = step.node.op.eval(self, *reads)
-            results = list(out) if isinstance(out, tuple) else [out]
-            self._bind_results(step, results)
-        if step.program is not None:
-            extras = [self._read(o) for o in step.extras]
-            arrays = [np.asarray(r) for r in results] + extras
-            results = [np.array(r) for r in step.program.evaluate(self, arrays)]
-        return results
-
-    def _write(self, operand: Operand, result: Any) -> None:
-        b = self.plan.buffers[operand.buffer]
-        if b.dtype is None:
-            self.objects[operand.buffer] = result
-            return
-        target, result = self._view(operand), np.asarray(result)
-        if result.dtype != target.dtype or result.shape != target.shape:
-            raise InternalError(
-                f"a step gave {result.dtype}{list(result.shape)} for {b.name}, expected "
-                f"{target.dtype}{list(target.shape)}. Please report this."
-            )
-        np.copyto(target, result)
-
-    def _bind_results(self, step: Step, results: Sequence[Any]) -> None:
-        assert step.node is not None
-        self.bind_shapes(step.node, results)
-        if step.binds and self.pending:
-            self.pending = check_constraints(self.pending, self.env, f"node {step.label}: ")
-
-    def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
-        """Run a control-flow body on its own plan."""
-        env = bind_symbols(body.inputs, list(inputs), self.env)
-        run = _Evaluation(self.executor, self.executor.skeleton(body), env, self.seed)
-        return list(run.outputs(inputs).values())
+def _shapes(arrays: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what a binding is found by."""
+    return tuple([getattr(x, "shape", None) for x in arrays])

@@ -111,6 +111,8 @@ class Stage:
         temporary_offsets: places among the numbers of where these begin there.
         workspaces: places among the numbers of the bytes that each step needs there.
         statuses: what kernels tell, and of which step, one behind another at the end of the block.
+        result_sizes: places among the numbers of the sizes of each result that is a tensor; of
+            the last stage only.
         symbols: what it depends on.
     """
 
@@ -123,6 +125,7 @@ class Stage:
     temporary_offsets: Ints
     workspaces: Ints
     statuses: tuple[tuple[Status, Step], ...]
+    result_sizes: tuple[range, ...]
     symbols: tuple[Symbol, ...]
 
 
@@ -203,8 +206,11 @@ class _StageWriter:
         return self._stage()
 
     def _stage(self) -> Stage:
-        binder, sizes = self.table.binder(), NumberTable()
-        sizes.add_all(self.skeleton.plan.buffers[m].nbytes for m in self.arena.members)
+        plan, sizes = self.skeleton.plan, NumberTable()
+        last = self.number == len(plan.stages) - 1
+        results = [self.table.add_all(o.layout.sizes) for o in plan.outputs.values() if last]
+        binder = self.table.binder()
+        sizes.add_all(plan.buffers[m].nbytes for m in self.arena.members)
         arena_sizes = sizes.binder()
         return Stage(
             tuple(self.segments),
@@ -216,6 +222,7 @@ class _StageWriter:
             np.array(list(self.temporaries.values()), np.int64),
             np.array(self.workspaces, np.int64),
             tuple(self.statuses),
+            tuple(results),
             tuple(sorted({*arena_sizes.symbols, *binder.symbols})),
         )
 

@@ -57,6 +57,13 @@ class NativeLibrary:
     path: Path
     handle: ctypes.CDLL
 
+    @property
+    def run_address(self) -> int:
+        """The address of `kn_run`."""
+        address = ctypes.cast(self.handle.kn_run, ctypes.c_void_p).value
+        assert address is not None
+        return address
+
     @cache  # noqa: B019 - libraries are never unloaded
     def family(self, family: str) -> dict[str, int]:
         """Return the addresses of the kernels of one family, by name."""

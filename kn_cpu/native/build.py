@@ -15,10 +15,24 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from sysconfig import get_path
 
-__all__ = ["SOURCES", "BuildError", "Isa", "build", "find_compiler", "isas", "library_name"]
+__all__ = [
+    "EXTENSION",
+    "SOURCES",
+    "BuildError",
+    "Isa",
+    "build",
+    "build_extension",
+    "find_compiler",
+    "isas",
+    "library_name",
+]
 
 SOURCES = Path(__file__).resolve().parent
+
+EXTENSION = "kn_call.abi3.so"
+"""File name of the module for quick calls."""
 
 FLAGS = (
     "-O3",
@@ -121,6 +135,26 @@ def build(
     for job in link_jobs:
         job.run()
     return [job.made for job, ran in zip(compile_jobs, compiled, strict=True) if ran]
+
+
+def build_extension(compiler: Sequence[str], target: Path, work: Path) -> Path | None:
+    """Compile the module for quick calls, or return None where Python's headers are missing.
+
+    Args:
+        compiler: the command.
+        target: folder of the module.
+        work: folder where the command is noted.
+
+    Raises:
+        BuildError: the compiler failed.
+    """
+    headers, source = Path(get_path("include")), SOURCES / "python" / "call.c"
+    if not (headers / "Python.h").exists():
+        return None
+    flags = (*FLAGS, "-shared", "-DPy_LIMITED_API=0x030b0000", f"-I{headers}")
+    made = target / EXTENSION
+    _Job((*compiler, *flags, str(source)), (source,), made, work).run()
+    return made
 
 
 @dataclass(frozen=True)

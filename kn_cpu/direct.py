@@ -1,0 +1,241 @@
+"""Calls of graphs that are one native run: nothing is left to decide, only arrays to check.
+
+Most graphs are such. Their calls go through `kn_call`, a small module in C (see
+`native/python/call.c`); where Python's headers were missing when the package was built, through
+`PlainCall`, which does the same, slower.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from typing import Any, Protocol
+
+import numpy as np
+
+from kn_cpu.bound import BoundRun, BoundStage, Frame
+from kn_cpu.memory import Block
+from kn_cpu.native import FOLDER, NativeLibrary
+from kn_cpu.native.build import EXTENSION
+from kn_cpu.program import NativeRun, Skeleton
+from kn_graph.dim import Symbol
+from kn_graph.dtype import DType
+from kn_graph.errors import OutOfMemoryError
+from kn_plan.layout import StridedLayout
+from kn_plan.plan import Home
+
+__all__ = ["DirectCall", "is_direct"]
+
+Array = np.ndarray[Any, Any]
+
+
+def is_direct(skeleton: Skeleton) -> bool:
+    """Return whether a call is one native run that writes results into arrays of their own."""
+    plan = skeleton.plan
+    segments = [s for stage in skeleton.stages for s in stage.segments]
+    if len(skeleton.stages) != 1 or len(segments) != 1 or not isinstance(segments[0], NativeRun):
+        return False
+    uses = Counter(o.buffer for o in plan.outputs.values())
+    for operand in plan.outputs.values():
+        b = plan.buffers[operand.buffer]
+        whole = operand.layout == StridedLayout.contiguous(operand.layout.sizes)
+        alone = uses[b.number] == 1 and b.home is Home.OUTPUT and b.numel == operand.layout.numel
+        if not whole or not alone:
+            return False
+    tensors = all(plan.buffers[b].dtype is not None for b in plan.inputs)
+    return tensors and set(segments[0].elsewhere_buffers) <= {*plan.inputs, *uses}
+
+
+class _Call(Protocol):
+    """What `kn_call.Call` and `PlainCall` are."""
+
+    def run(self, arrays: list[Any], block: int) -> dict[str, Array] | None:
+        """Return the results by name; None if the arrays are not what this is bound for."""
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """An input or a result of a call.
+
+    Attributes:
+        name: of the result.
+        dtype: of the elements.
+        shape: numbers.
+        places: of the pointers to it.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    places: tuple[int, ...]
+
+    @property
+    def format(self) -> str | None:
+        """How the buffer protocol names the element type; None where it has no name."""
+        return _format(self.dtype)
+
+    def fits(self, x: Any) -> bool:
+        """Return whether a kernel can read an array as it is."""
+        return (
+            type(x) is np.ndarray
+            and x.dtype == self.dtype.numpy
+            and x.shape == self.shape
+            and x.flags.c_contiguous
+            and x.flags.aligned
+        )
+
+
+@cache
+def _format(dtype: DType) -> str | None:
+    try:
+        return np.empty(0, dtype.numpy).data.format
+    except (ValueError, BufferError):
+        return None
+
+
+class PlainCall:
+    """See `_Call`."""
+
+    def __init__(
+        self,
+        bound: BoundRun,
+        inputs: Sequence[_Tensor],
+        outputs: Sequence[_Tensor],
+        threads: int,
+    ) -> None:
+        self._frame, self._threads = Frame(bound), threads
+        self._inputs, self._outputs = inputs, outputs
+        order = [p for t in (*inputs, *outputs) for p in t.places]
+        places = bound.run.elsewhere.tolist()
+        self._order = [order.index(p) for p in places]
+
+    def run(self, arrays: list[Any], block: int) -> dict[str, Array] | None:
+        """Check, allocate, run."""
+        if not all(t.fits(x) for t, x in zip(self._inputs, arrays, strict=True)):
+            return None
+        results = {t.name: np.empty(t.shape, t.dtype.numpy) for t in self._outputs}
+        tensors = zip((*self._inputs, *self._outputs), (*arrays, *results.values()), strict=True)
+        addresses = [x.ctypes.data for t, x in tensors for _ in t.places]
+        self._frame(block, [addresses[i] for i in self._order], self._threads)
+        return results
+
+
+@cache
+def _extension() -> Any:
+    """Return the module for quick calls, or None if it was not built or does not load."""
+    path = FOLDER / EXTENSION
+    if not path.exists():
+        return None
+    loader = ExtensionFileLoader("kn_call", str(path))
+    spec = spec_from_loader("kn_call", loader)
+    assert spec is not None
+    try:
+        module = module_from_spec(spec)
+        loader.exec_module(module)
+    except ImportError:
+        return None
+    return module
+
+
+def _make_call(
+    library: NativeLibrary,
+    bound: BoundRun,
+    inputs: Sequence[_Tensor],
+    outputs: Sequence[_Tensor],
+    threads: int,
+) -> _Call:
+    module = _extension()
+    if module is None or any(t.format is None for t in inputs):
+        return PlainCall(bound, inputs, outputs, threads)
+    pointers = bound.pointers.copy()
+    addresses = [x.ctypes.data for x in (bound.steps, bound.numbers, pointers)]
+    made: _Call = module.Call(
+        run=library.run_address,
+        steps=addresses[0],
+        count=len(bound.steps),
+        numbers=addresses[1],
+        pointers=addresses[2],
+        threads=threads,
+        arena=tuple(bound.run.arena.tolist()),
+        inputs=tuple((t.name, t.format, t.shape, t.dtype.numpy, t.places) for t in inputs),
+        outputs=tuple((t.name, "", t.shape, t.dtype.numpy, t.places) for t in outputs),
+        array_type=np.ndarray,
+        empty=np.empty,
+        kept=(bound, pointers),
+    )
+    return made
+
+
+class DirectCall:
+    """A graph for concrete sizes; several threads may call at once.
+
+    Attributes:
+        nbytes: of the memory that a run needs.
+    """
+
+    def __init__(
+        self,
+        skeleton: Skeleton,
+        bound: BoundStage,
+        env: Mapping[Symbol, int],
+        arrays: Sequence[Array],
+        threads: int,
+    ) -> None:
+        self.nbytes = bound.nbytes
+        self._bound, self._env, self._threads = bound, env, threads
+        self._library, (self._run,) = skeleton.library, bound.runs
+        self._checked = bool(bound.stage.statuses)
+        self._calls: list[_Call] = []
+        plan, places = skeleton.plan, _places(self._run.run)
+
+        def tensor(name: str, buffer: int, shape: tuple[int, ...]) -> _Tensor:
+            dtype = plan.buffers[buffer].dtype
+            assert dtype is not None
+            return _Tensor(name, dtype, shape, tuple(places.get(buffer, ())))
+
+        self._inputs = [tensor("", b, x.shape) for b, x in zip(plan.inputs, arrays, strict=True)]
+        self._outputs = [
+            tensor(name, o.buffer, tuple(bound.numbers[r.start : r.stop].tolist()))
+            for (name, o), r in zip(plan.outputs.items(), bound.stage.result_sizes, strict=True)
+        ]
+
+    def __call__(self, arrays: list[Any], block: Block) -> dict[str, Array] | None:
+        """Run on arrays, with memory of at least `nbytes`.
+
+        Returns:
+            The results by name; None if the arrays are not what this is bound for.
+
+        Raises:
+            KnError: a kernel found something wrong in the data.
+        """
+        try:
+            call = self._calls.pop()
+        except IndexError:
+            call = self._make()
+        if self._checked:
+            self._bound.clear_status(block.data)
+        try:
+            results = call.run(arrays, block.address)
+        except MemoryError as error:
+            raise OutOfMemoryError(
+                f"there is no memory for the results of a run: {error}"
+            ) from None
+        self._calls.append(call)
+        if self._checked and results is not None:
+            self._bound.check_status(block.data, self._env)
+        return results
+
+    def _make(self) -> _Call:
+        return _make_call(self._library, self._run, self._inputs, self._outputs, self._threads)
+
+
+def _places(run: NativeRun) -> dict[int, list[int]]:
+    """Return the pointers to each buffer outside of the arena."""
+    places: dict[int, list[int]] = {}
+    for place, buffer in zip(run.elsewhere.tolist(), run.elsewhere_buffers, strict=True):
+        places.setdefault(buffer, []).append(place)
+    return places

@@ -1,0 +1,186 @@
+"""One run of a plan that native kernels and the host carry out together, stage after stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kn_cpu.bound import BoundRun, BoundStage
+from kn_cpu.memory import Block, as_bytes
+from kn_cpu.program import NativeRun, Skeleton
+from kn_graph.binding import bind_symbols
+from kn_graph.context import RunContext
+from kn_graph.dim import Symbol, evaluate
+from kn_graph.dim_facts import Constraint
+from kn_graph.errors import InternalError, KnError, OutOfMemoryError
+from kn_graph.graph import Graph
+from kn_graph.memory import available_bytes
+from kn_graph.reference import check_constraints, owned
+from kn_graph.variants import check_guards
+from kn_plan.plan import Home, Operand, Step
+
+if TYPE_CHECKING:
+    from kn_cpu.executor import CpuExecutor
+
+__all__ = ["Evaluation"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Evaluation(RunContext):
+    """One run of a plan."""
+
+    def __init__(
+        self, executor: CpuExecutor, skeleton: Skeleton, env: Mapping[Symbol, int], seed: int
+    ) -> None:
+        super().__init__(dict(env), seed)
+        self.executor, self.skeleton, self.plan = executor, skeleton, skeleton.plan
+        self.memory: dict[int, Array] = {}  # of the caller, and what is as large as a step finds
+        self.stages: list[tuple[BoundStage, Block]] = []
+        self.objects: dict[int, Any] = {}
+        self.pending: list[Constraint] = []
+
+    def outputs(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """Run all stages and return the results by name."""
+        for number, x in zip(self.plan.inputs, inputs, strict=True):
+            if self.plan.buffers[number].dtype is None:
+                self.objects[number] = x
+            else:
+                self.memory[number] = as_bytes(x)
+        for number, array in self.plan.constants.items():
+            if number not in self.skeleton.constants:
+                self.objects[number] = array
+        graph = self.plan.graph
+        check_guards(graph, self.env)
+        self.pending = check_constraints(graph.constraints, self.env)
+        with ExitStack() as stack:
+            for index in range(len(self.skeleton.stages)):
+                bound = self.executor.bound(self.skeleton, index, self.env)
+                block = self.executor.blocks.take(bound.nbytes)
+                stack.callback(self.executor.blocks.give, block)
+                self.stages.append((bound, block))
+                self._stage(bound, block)
+            return {name: self._result(o) for name, o in self.plan.outputs.items()}
+
+    def _stage(self, bound: BoundStage, block: Block) -> None:
+        runs = iter(bound.runs)
+        bound.clear_status(block.data)
+        for segment in bound.stage.segments:
+            if isinstance(segment, NativeRun):
+                self._native(next(runs), block)
+                bound.check_status(block.data, self.env)
+            else:
+                self._host(segment.step)
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    def _base(self, number: int) -> tuple[Array, int]:
+        """Return the memory of a buffer, and where it begins there."""
+        home = self.skeleton.homes[number]
+        if home >= 0:
+            bound, block = self.stages[home]
+            return block.data, int(bound.places[self.skeleton.roots[number]])
+        found = self.memory.get(number)
+        if found is None:
+            found = self.skeleton.constants.get(number)
+        return (self._result_memory(number) if found is None else found), 0
+
+    def _result_memory(self, number: int) -> Array:
+        """Return fresh memory for what the caller gets, or for what became known while it ran."""
+        b = self.plan.buffers[number]
+        nbytes = evaluate(b.nbytes, self.env)
+        if nbytes > available_bytes():
+            raise OutOfMemoryError(
+                f"{b.name} would take {nbytes:,} bytes; {available_bytes():,} are available"
+            )
+        made = self.memory[number] = np.empty(nbytes, np.uint8)
+        return made
+
+    def _view(self, operand: Operand) -> Array:
+        b = self.plan.buffers[operand.buffer]
+        assert b.dtype is not None
+        layout: Any = operand.layout.at(self.env)
+        if 0 in layout.sizes:
+            return np.empty(layout.sizes, b.dtype.numpy)
+        size = b.dtype.numpy.itemsize
+        strides = [s * size for s in layout.strides]
+        base, start = self._base(operand.buffer)
+        start += layout.offset * size
+        return np.ndarray(layout.sizes, b.dtype.numpy, base.data, start, strides)
+
+    def _read(self, operand: Operand) -> Any:
+        if self.plan.buffers[operand.buffer].dtype is None:
+            return self.objects[operand.buffer]
+        return self._view(operand)
+
+    def _result(self, operand: Operand) -> Any:
+        x = self._read(operand)
+        if operand.buffer in self.objects:
+            return owned(x)
+        home = self.plan.buffers[operand.buffer].home
+        alone = sum(o.buffer == operand.buffer for o in self.plan.outputs.values()) == 1
+        if home is Home.OUTPUT and alone and x.flags.c_contiguous and x.dtype != object:
+            return x  # nobody else has it
+        return np.array(x, order="C")
+
+    # ---- steps ------------------------------------------------------------------------------
+
+    def _native(self, run: BoundRun, block: Block) -> None:
+        elsewhere = [self._address(b) for b in run.run.elsewhere_buffers]
+        run(block.address, elsewhere, self.executor.threads)
+
+    def _address(self, number: int) -> int:
+        base, start = self._base(number)
+        return base.ctypes.data + start
+
+    def _host(self, step: Step) -> None:
+        try:
+            results = self._computed(step)
+        except KnError as error:
+            error.add_context(f"node {step.label} ({step.kind})")
+            raise
+        except MemoryError as error:
+            raise OutOfMemoryError(f"node {step.label} ({step.kind}): {error}") from error
+        for operand, result in zip(step.writes, results, strict=True):
+            self._write(operand, result)
+
+    def _computed(self, step: Step) -> list[Any]:
+        reads = [self._read(o) for o in step.reads]
+        results: list[Any] = []
+        if step.node is not None:
+            out = step.node.op.eval(self, *reads)
+            results = list(out) if isinstance(out, tuple) else [out]
+            self._bind_results(step, results)
+        if step.program is not None:
+            extras = [self._read(o) for o in step.extras]
+            arrays = [np.asarray(r) for r in results] + extras
+            results = [np.array(r) for r in step.program.evaluate(self, arrays)]
+        return results
+
+    def _write(self, operand: Operand, result: Any) -> None:
+        b = self.plan.buffers[operand.buffer]
+        if b.dtype is None:
+            self.objects[operand.buffer] = result
+            return
+        target, result = self._view(operand), np.asarray(result)
+        if result.dtype != target.dtype or result.shape != target.shape:
+            raise InternalError(
+                f"a step gave {result.dtype}{list(result.shape)} for {b.name}, expected "
+                f"{target.dtype}{list(target.shape)}. Please report this."
+            )
+        np.copyto(target, result)
+
+    def _bind_results(self, step: Step, results: Sequence[Any]) -> None:
+        assert step.node is not None
+        self.bind_shapes(step.node, results)
+        if step.binds and self.pending:
+            self.pending = check_constraints(self.pending, self.env, f"node {step.label}: ")
+
+    def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
+        """Run a control-flow body on its own plan."""
+        env = bind_symbols(body.inputs, list(inputs), self.env)
+        run = Evaluation(self.executor, self.executor.skeleton(body), env, self.seed)
+        return list(run.outputs(inputs).values())
