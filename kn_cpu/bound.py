@@ -48,6 +48,10 @@ class Frame:
             self._pointers[self._run.elsewhere] = self._bound.offsets + bases
         self._steps(threads)
 
+    def again(self, threads: int) -> None:
+        """Run with the addresses of the last time."""
+        self._steps(threads)
+
 
 class BoundRun:
     """A native run for concrete sizes.

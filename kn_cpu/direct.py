@@ -8,7 +8,7 @@ Most graphs are such. Their calls go through `kn_call`, a small module in C (see
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
@@ -22,6 +22,7 @@ from kn_cpu.memory import Block
 from kn_cpu.native import FOLDER, NativeLibrary
 from kn_cpu.native.build import EXTENSION
 from kn_cpu.program import NativeRun, Skeleton
+from kn_graph.bound_call import BoundCall
 from kn_graph.dim import Symbol
 from kn_graph.dtype import DType
 from kn_graph.errors import OutOfMemoryError
@@ -55,6 +56,9 @@ class _Call(Protocol):
 
     def run(self, arrays: list[Any], block: int) -> dict[str, Array] | None:
         """Return the results by name; None if the arrays are not what this is bound for."""
+
+    def repeat(self) -> None:
+        """Run again on the same arrays, which the caller has kept."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,10 @@ class PlainCall:
         addresses = [x.ctypes.data for t, x in tensors for _ in t.places]
         self._frame(block, [addresses[i] for i in self._order], self._threads)
         return results
+
+    def repeat(self) -> None:
+        """Run on the same arrays."""
+        self._frame.again(self._threads)
 
 
 @cache
@@ -228,6 +236,25 @@ class DirectCall:
         if self._checked and results is not None:
             self._bound.check_status(block.data, self._env)
         return results
+
+    def bind(self, arrays: list[Any]) -> BoundCall | None:
+        """Return a call on these arrays, or None if they are not what this is bound for."""
+        call, block = self._make(), Block(self.nbytes)
+        results = call.run(arrays, block.address)
+        if results is None:
+            return None
+        kept = (block, tuple(arrays))
+        return BoundCall(
+            results, self._checking(call, block) if self._checked else call.repeat, kept
+        )
+
+    def _checking(self, call: _Call, block: Block) -> Callable[[], None]:
+        def run() -> None:
+            self._bound.clear_status(block.data)
+            call.repeat()
+            self._bound.check_status(block.data, self._env)
+
+        return run
 
     def _make(self) -> _Call:
         return _make_call(self._library, self._run, self._inputs, self._outputs, self._threads)

@@ -15,6 +15,7 @@ from kn_cpu.memory import BlockPool, dense
 from kn_cpu.native import NativeLibrary
 from kn_cpu.program import Skeleton
 from kn_cpu.target import CpuTarget
+from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.dim import Symbol, evaluate
 from kn_graph.errors import OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
@@ -84,6 +85,7 @@ class CpuExecutor:
         self._is_direct: dict[Skeleton, bool] = {}
         self._direct: dict[tuple[Any, ...], DirectCall] = {}
         self._names = [v.name for v in graph.inputs]
+        self._shapes_decide = not graph.assumed_values
         self._bound: dict[tuple[Any, ...], BoundStage] = {}
         self.blocks = BlockPool()
         self._lock = Lock()
@@ -110,13 +112,14 @@ class CpuExecutor:
         seed: int = 0,
     ) -> dict[str, Any]:
         """Run the graph: see `kn_runtime.PreparedGraph.eval`."""
-        if not dims:
-            arrays = self._in_order(inputs)
-            direct = self._direct.get(_shapes(arrays))
-            results = None if direct is None else self._run(direct, arrays)
-            if results is not None:
-                return results
-        return self._opened(open_call(self.graph, inputs, dims), not dims, seed)
+        arrays = self._in_order(inputs)
+        key = _key(arrays, dims)
+        direct = self._direct.get(key)
+        results = None if direct is None else self._run(direct, arrays)
+        if results is not None:
+            return results
+        call = open_call(self.graph, inputs, dims)
+        return self._opened(call, key if self._shapes_decide and arrays else None, seed)
 
     def _in_order(self, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
         """Return the inputs in the graph's order; none if they are not all there, or others."""
@@ -136,26 +139,47 @@ class CpuExecutor:
         finally:
             self.blocks.give(block)
 
-    def _opened(self, call: Call, shapes_decide: bool, seed: int) -> dict[str, Any]:
+    def _opened(self, call: Call, key: tuple[Any, ...] | None, seed: int) -> dict[str, Any]:
         skeleton = self.skeleton(call.graph)
         if not self._is_direct[skeleton]:
             return Evaluation(self, skeleton, call.env, seed).outputs(call.arrays)
-        check_guards(call.graph, call.env)
-        check_constraints(call.graph.constraints, call.env)
-        bound = self.bound(skeleton, 0, call.env)
         arrays = [dense(x) for x in call.arrays]
-        direct = DirectCall(skeleton, bound, call.env, arrays, self.threads)
-        if shapes_decide and self._names and not self.graph.assumed_values:
-            self._keep(_shapes(arrays), direct)
+        direct = self._direct_call(skeleton, call, arrays)
+        if key is not None:
+            self._keep(key, direct)
         results = self._run(direct, arrays)
         assert results is not None, "these are the arrays it is made for"
         return results
 
-    def _keep(self, shapes: tuple[Any, ...], direct: DirectCall) -> None:
+    def _direct_call(self, skeleton: Skeleton, call: Call, arrays: Sequence[Array]) -> DirectCall:
+        check_guards(call.graph, call.env)
+        check_constraints(call.graph.constraints, call.env)
+        bound = self.bound(skeleton, 0, call.env)
+        return DirectCall(skeleton, bound, call.env, arrays, self.threads)
+
+    def bind(
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        dims: Mapping[str, int] | None = None,
+        *,
+        seed: int = 0,
+    ) -> BoundCall:
+        """Return a call on arrays that stay: see `kn_runtime.PreparedGraph.bind`."""
+        call = open_call(self.graph, inputs, dims)
+        given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
+        check_stays(call.graph.inputs, call.arrays, given)
+        skeleton = self.skeleton(call.graph)
+        if not self._is_direct[skeleton]:
+            return repeated(lambda: Evaluation(self, skeleton, call.env, seed).outputs(call.arrays))
+        bound = self._direct_call(skeleton, call, call.arrays).bind(call.arrays)
+        assert bound is not None, "these are the arrays it is made for"
+        return bound
+
+    def _keep(self, key: tuple[Any, ...], direct: DirectCall) -> None:
         with self._lock:
             while len(self._direct) >= KEPT_BINDINGS:
                 del self._direct[next(iter(self._direct))]
-            self._direct[shapes] = direct
+            self._direct[key] = direct
 
     def bound(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
         """Return a stage for numbers of its symbols, kept for the next time."""
@@ -189,6 +213,7 @@ class CpuExecutor:
         return found
 
 
-def _shapes(arrays: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what a binding is found by."""
-    return tuple([getattr(x, "shape", None) for x in arrays])
+def _key(arrays: Sequence[Any], dims: Mapping[str, int] | None) -> tuple[Any, ...]:
+    """Return what a binding is found by; what is no array has no shape, and fits none."""
+    shapes = tuple([getattr(x, "shape", None) for x in arrays])
+    return (*shapes, *sorted(dims.items())) if dims else shapes

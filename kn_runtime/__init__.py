@@ -8,10 +8,11 @@ outputs = model.eval({"x": x})
 ```
 """
 
+from kn_graph.bound_call import BoundCall
 from kn_runtime.device import Device
 from kn_runtime.load import load
 from kn_runtime.options import PrepareOptions
 from kn_runtime.prepared import PreparedGraph
 
 __version__ = "0.1.0"
-__all__ = ["Device", "PrepareOptions", "PreparedGraph", "__version__", "load"]
+__all__ = ["BoundCall", "Device", "PrepareOptions", "PreparedGraph", "__version__", "load"]

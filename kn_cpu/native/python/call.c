@@ -236,7 +236,20 @@ static PyObject *call_run(PyObject *object, PyObject *const *arguments, Py_ssize
     return results;
 }
 
+// Runs with the pointers of the last call of `run`, whose arrays the caller keeps.
+static PyObject *call_repeat(PyObject *object, PyObject *ignored) {
+    (void)ignored;
+    call *self = (call *)object;
+    int failed;
+    Py_BEGIN_ALLOW_THREADS
+    failed = self->run(self->steps, self->count, self->numbers, self->pointers, self->threads);
+    Py_END_ALLOW_THREADS
+    if (failed) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"repeat", call_repeat, METH_NOARGS, "repeat(): runs again on the arrays of the last run, which are kept."},
     {"run", (PyCFunction)(void (*)(void))call_run, METH_FASTCALL,
      "run(arrays, block): the results by name, or None if the arrays are not what this is bound for, "
      "or if another thread is in here."},
