@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kn_cpu.axes import MAX_RANK
 from kn_cpu.calls import Refusal, UnsupportedError
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.steps.attention import attention
 from kn_cpu.steps.conv import conv
+from kn_cpu.steps.conv_transpose import conv_transpose
+from kn_cpu.steps.index import gather, gather_elements, gather_nd, scatter_elements, scatter_nd
 from kn_cpu.steps.layout import concat, pad
 from kn_cpu.steps.matmul import matmul
 from kn_cpu.steps.norm import norm, softmax
 from kn_cpu.steps.pool import pool
 from kn_cpu.steps.reduce import arg_reduce, reduce
+from kn_cpu.steps.resize import resize
 from kn_graph.dim import UnboundSymbolError
 from kn_graph.op import Op
 from kn_graph.ops.attention import Attention
-from kn_graph.ops.conv import Conv
+from kn_graph.ops.conv import Conv, ConvTranspose
+from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.reduce import ArgReduce, Reduce
+from kn_graph.ops.resize import Resize
+from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_plan.plan import Home, Step
 
 __all__ = ["lower_step"]
@@ -32,11 +39,18 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Attention: attention,
     Concat: concat,
     Conv: conv,
+    ConvTranspose: conv_transpose,
+    Gather: gather,
+    GatherElements: gather_elements,
+    GatherND: gather_nd,
     MatMul: matmul,
     Norm: norm,
     Pad: pad,
     Pool: pool,
     Reduce: reduce,
+    Resize: resize,
+    ScatterElements: scatter_elements,
+    ScatterND: scatter_nd,
     Softmax: softmax,
 }
 """The function that finds the kernels of an operation."""
@@ -47,6 +61,8 @@ def lower_step(low: Lowering, step: Step) -> Calls | Refusal:
     try:
         if any(low.buffers[o.buffer].dtype is None for o in (*step.inputs, *step.writes)):
             raise UnsupportedError("objects are handled by the host")
+        if any(o.layout.rank > MAX_RANK for o in (*step.inputs, *step.writes)):
+            raise UnsupportedError(f"there are more than {MAX_RANK} axes")
         if any(low.buffers[o.buffer].home is Home.LATE for o in step.writes):
             raise UnsupportedError("the size of the result shows when it has run")
         if step.node is None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from kn_cpu.axes import KernelCall, axes_numbers, strides_over, units_for
-from kn_graph.dim import Size
+from kn_graph.dim import Size, ceildiv, size_max, size_min, size_prod
 from kn_graph.dtype import DType
+from kn_graph.errors import ExecutionError
 from kn_graph.interpolation import (
     Taps,
     cubic_kernel,
@@ -26,7 +28,7 @@ from kn_graph.interpolation import (
 from kn_graph.ops.resize import HALF_WIDTH, Resize
 from kn_plan.layout import StridedLayout
 
-__all__ = ["resize_call", "resize_supported", "resize_tables"]
+__all__ = ["SPATIAL", "resize_call", "resize_supported", "resize_tables", "resize_taps"]
 
 Array = np.ndarray[Any, Any]
 
@@ -40,24 +42,50 @@ def resize_supported(op: Resize, dtype: DType) -> bool:
     return dtype is DType.FLOAT32 and known and len(op.axes) <= SPATIAL
 
 
-def resize_tables(op: Resize, old: Sequence[int], new: Sequence[int]) -> list[Array]:
-    """Return indices [m, k] and weights [m, k] of each axis of the kernel, one after another.
+def resize_taps(op: Resize, old: Sequence[Size], new: Sequence[Size]) -> tuple[Size, ...]:
+    """Return how many elements are summed along each axis of the kernel: widths of its tables."""
+    fill = (1,) * (SPATIAL - len(op.axes))
+    return (*fill, *(_width(op, i, old[i], new[i]) for i in _ascending(op)))
+
+
+def _width(op: Resize, place: int, n: Size, m: Size) -> Size:
+    if op.mode == "nearest":
+        return 1
+    full: Size = 2 * HALF_WIDTH[op.mode]
+    scale = op.scales[place] if isinstance(op.scales, tuple) else None
+    if op.antialias and scale is not None:
+        full = ceil(full * max(1.0, float(1 / scale)))
+    elif op.antialias:
+        full = size_max(full, ceildiv(full * n, size_max(m, 1)))
+    if scale is not None and scale != 1:
+        return full
+    return 1 + (full - 1) * size_min(1, (m - n) * (m - n))  # 1 where the axis is copied
+
+
+def resize_tables(op: Resize, axis: int, old: Sequence[int], new: Sequence[int]) -> list[Array]:
+    """Return indices [m, k] and weights [m, k] of one axis of the kernel.
 
     Args:
         op: what is computed.
+        axis: of the kernel.
         old: sizes of the operand along `op.axes`.
         new: sizes of the result along them.
+
+    Raises:
+        ExecutionError: the axis is empty, and should become something.
     """
-    single: list[Array] = [np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32)]
-    tables = single * (SPATIAL - len(op.axes))
-    for place in _ascending(op):
-        taps = _taps(op, place, old[place], new[place])
-        tables += [np.ascontiguousarray(taps.index), taps.weight.astype(np.float32)]
-    return tables
+    axis -= SPATIAL - len(op.axes)
+    if axis < 0:
+        return [np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32)]
+    place = _ascending(op)[axis]
+    if new[place] and not old[place]:
+        raise ExecutionError(f"resize of empty axis {op.axes[place]} to {new[place]}")
+    taps = _taps(op, place, old[place], new[place])
+    return [np.ascontiguousarray(taps.index), taps.weight.astype(np.float32)]
 
 
 def resize_call(
-    op: Resize, out: StridedLayout, x: StridedLayout, taps: Sequence[int]
+    op: Resize, out: StridedLayout, x: StridedLayout, taps: Sequence[Size]
 ) -> KernelCall:
     """Resize, p = {out, x, *tables}.
 
@@ -65,7 +93,7 @@ def resize_call(
         op: what is computed.
         out: layout of the result.
         x: layout of the operand.
-        taps: how many elements are summed along each axis of the kernel: widths of its tables.
+        taps: see `resize_taps`.
     """
     axes = [op.axes[i] for i in _ascending(op)]
     lead = [a for a in range(x.rank) if a not in axes]
@@ -77,7 +105,7 @@ def resize_call(
     outer = axes_numbers(
         tuple(x.sizes[a] for a in lead), strides_over(out, lead), strides_over(x, lead)
     )
-    units = units_for(out.numel * int(np.prod(taps)))
+    units = units_for(out.numel * size_prod(taps))
     return KernelCall(
         "resize_f32", (units, *numbers, len(lead), *outer), units, scratch=4 * numbers[0] + 64
     )

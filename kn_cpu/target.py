@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kn_graph.dtype import DType
-from kn_graph.ops.conv import Conv
+from kn_graph.ops.conv import Conv, ConvTranspose
 from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm
@@ -15,6 +15,7 @@ from kn_plan.target import Order
 __all__ = ["CpuTarget"]
 
 
+PROGRAMMED = (Conv, ConvTranspose, MatMul, Norm)
 FOLLOWING = (Pool, Concat, Pad, Resize)
 
 
@@ -26,10 +27,10 @@ class CpuTarget:
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a program may follow in the memory of the result."""
         types = (*(v.dtype for v in anchor.operands), out)
-        return isinstance(anchor.op, (Conv, MatMul, Norm)) and set(types) == {DType.FLOAT32}
+        return isinstance(anchor.op, PROGRAMMED) and set(types) == {DType.FLOAT32}
 
     def order(self, anchor: Node | None, rank: int, given: Order | None) -> Order | None:
         """Store channels last behind convolutions, and as it was behind what follows them."""
         if anchor is None or isinstance(anchor.op, FOLLOWING):
             return given
-        return (0, *range(2, rank), 1) if isinstance(anchor.op, Conv) else None
+        return (0, *range(2, rank), 1) if isinstance(anchor.op, (Conv, ConvTranspose)) else None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kn_cpu.resize import resize_call, resize_supported, resize_tables
+from kn_cpu.resize import SPATIAL, resize_call, resize_supported, resize_tables, resize_taps
 from kn_graph.dtype import DType
 from kn_graph.ops.resize import Resize, ResizeMode
 from tests.cpu.check import Array, check, normal, reference, stored
@@ -23,8 +23,9 @@ def check_resize(op: Resize, x: Array, order: tuple[int, ...] | None = None, gap
     out = stored(np.zeros_like(reference(op, x)), order)
     view = stored(x, order, gap)
     old, new = ([t.shape[a] for a in op.axes] for t in (x, out))
-    tables = resize_tables(op, old, new)
-    taps = [t.shape[1] for t in tables[::2]]
+    tables = [t for axis in range(SPATIAL) for t in resize_tables(op, axis, old, new)]
+    taps = resize_taps(op, old, new)
+    assert list(taps) == [t.shape[1] for t in tables[::2]]
     call = resize_call(op, layout_of(out), layout_of(view), taps)
     check(op, call, out, view, *tables, operands=[x])
 

@@ -1,0 +1,94 @@
+"""Reading and writing elements at indices that are data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kn_cpu.axes import KernelCall
+from kn_cpu.calls import NativeCall, Status, UnsupportedError
+from kn_cpu.gather import (
+    gather_call,
+    gather_elements_call,
+    gather_nd_call,
+    index_error,
+    scatter_elements_call,
+    scatter_nd_call,
+)
+from kn_cpu.lowering import Calls, Lowering
+from kn_graph.dim import Symbol, evaluate
+from kn_graph.errors import KnError
+from kn_graph.op import Op
+from kn_graph.ops.gather import Gather, GatherElements, GatherND
+from kn_graph.ops.scatter import ScatterElements, ScatterND
+from kn_plan.plan import Operand, Step
+
+__all__ = ["gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"]
+
+Make = Callable[..., KernelCall]
+
+
+def gather(low: Lowering, step: Step, op: Gather) -> Calls:
+    """Gather slices."""
+    return _gathered(low, step, op, gather_call, op.axis)
+
+
+def gather_nd(low: Lowering, step: Step, op: GatherND) -> Calls:
+    """Gather slices by index tuples."""
+    return _gathered(low, step, op, gather_nd_call, op.batch_axes)
+
+
+def gather_elements(low: Lowering, step: Step, op: GatherElements) -> Calls:
+    """Gather an element for each index."""
+    return _gathered(low, step, op, gather_elements_call, op.axis)
+
+
+def scatter_nd(low: Lowering, step: Step, op: ScatterND) -> Calls:
+    """Write slices by index tuples over a copy."""
+    return _scattered(low, step, op, scatter_nd_call, 0)
+
+
+def scatter_elements(low: Lowering, step: Step, op: ScatterElements) -> Calls:
+    """Write an element for each index over a copy."""
+    return _scattered(low, step, op, scatter_elements_call, op.axis)
+
+
+def _gathered(low: Lowering, step: Step, op: Op, make: Make, axis: int) -> Calls:
+    (x, indices), (out,) = step.reads, step.writes
+    call = make(
+        op, out.layout, x.layout, indices.layout,
+        itemsize=low.itemsize(x), index_dtype=low.dtype(indices),
+    )  # fmt: skip
+    return [NativeCall("gather", call, (out, x, indices, index_status(step, axis, x)))]
+
+
+def _scattered(
+    low: Lowering, step: Step, op: ScatterElements | ScatterND, make: Make, axis: int
+) -> Calls:
+    if op.reduction != "none":
+        raise UnsupportedError(f"there is no kernel that scatters with {op.reduction}")
+    (x, indices, updates), (out,) = step.reads, step.writes
+    call = make(
+        op, out.layout, updates.layout, indices.layout,
+        itemsize=low.itemsize(x), index_dtype=low.dtype(indices),
+    )  # fmt: skip
+    pointers = (out, updates, indices, index_status(step, axis, x))
+    return [low.copy(out, x), NativeCall("gather", call, pointers)]
+
+
+def index_status(step: Step, axis: int, indexed: Operand) -> Status:
+    """Return what tells of an index that does not exist.
+
+    Args:
+        step: whose kernel reports it.
+        axis: the indexed axis, the first one of a tuple.
+        indexed: what indices point into.
+    """
+
+    def error(words: Sequence[int], env: Mapping[Symbol, int]) -> KnError | None:
+        sizes = [evaluate(n, env) for n in indexed.layout.sizes]
+        found = index_error(words, axis, sizes)
+        if found is not None:
+            found.add_context(f"node {step.label} ({step.kind})")
+        return found
+
+    return Status(error)

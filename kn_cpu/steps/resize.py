@@ -1,0 +1,39 @@
+"""Resampling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from kn_cpu.calls import NativeCall, Table, UnsupportedError
+from kn_cpu.lowering import Calls, Lowering
+from kn_cpu.resize import SPATIAL, resize_call, resize_supported, resize_tables, resize_taps
+from kn_graph.dim import Symbol, evaluate
+from kn_graph.ops.resize import Resize
+from kn_plan.plan import Step
+
+__all__ = ["resize"]
+
+Array = np.ndarray[Any, Any]
+
+
+def resize(low: Lowering, step: Step, op: Resize) -> Calls:
+    """Resample axes."""
+    x, (out,) = step.reads[0], step.writes
+    if not resize_supported(op, low.dtype(x)):
+        raise UnsupportedError("its kernel is for float32, up to three axes and known scales")
+    old, new = ([o.layout.sizes[a] for a in op.axes] for o in (x, out))
+
+    def table(axis: int, which: int) -> Table:
+        def make(env: Mapping[Symbol, int]) -> Array:
+            sizes = ([evaluate(n, env) for n in part] for part in (old, new))
+            return resize_tables(op, axis, *sizes)[which]
+
+        return Table(make)
+
+    call = resize_call(op, out.layout, x.layout, resize_taps(op, old, new))
+    tables = (table(*which) for which in product(range(SPATIAL), range(2)))
+    return [NativeCall("resize", call, (out, x, *tables))]

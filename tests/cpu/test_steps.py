@@ -1,0 +1,159 @@
+"""Operations whose steps have native kernels: no host step, and what the reference gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kn_cpu.executor import CpuExecutor
+from kn_cpu.native import library
+from kn_graph import Graph, Value, cpu_eval_graph
+from kn_graph.errors import ExecutionError
+from tests.plan.test_plan import assert_agree
+
+KERNELS = library()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="there are no native kernels")
+
+Build = Callable[[Graph], Value | tuple[Value, ...]]
+
+
+def native(build: Build) -> CpuExecutor:
+    """Return an executor of a graph, which has no host steps."""
+    g = Graph("steps")
+    g.symbol("n", lo=0)
+    made = build(g)
+    for i, v in enumerate((made,) if isinstance(made, Value) else made):
+        g.output(f"out{i}", v)
+    assert KERNELS is not None
+    run = CpuExecutor(g, KERNELS, 2)
+    assert [(h.step.kind, h.reason) for h in run.skeleton().host_steps] == []
+    return run
+
+
+def draw(rng: np.random.Generator, dtype: Any, shape: list[int], high: int) -> Any:
+    if dtype.is_float:
+        return rng.standard_normal(shape).astype(dtype.numpy)
+    return rng.integers(0, high, shape).astype(dtype.numpy)
+
+
+def check(build: Build, *sizes: dict[str, int], high: int = 3) -> None:
+    """Compare with the reference for numbers of the symbols.
+
+    Args:
+        build: makes inputs and outputs.
+        sizes: numbers of the symbols, one mapping a run.
+        high: integers are drawn from 0 to this, exclusive.
+    """
+    run = native(build)
+    rng = np.random.default_rng(0)
+    for numbers in sizes or ({},):
+        feeds = {}
+        for v in run.graph.inputs:
+            shape = [n if isinstance(n, int) else numbers[str(n)] for n in v.shape]
+            feeds[v.name] = draw(rng, v.dtype, shape, high)
+        assert_agree(cpu_eval_graph(run.graph, feeds), run.eval(feeds))
+
+
+# ---- indices ------------------------------------------------------------------------------------
+
+N = ({"n": 5}, {"n": 1}, {"n": 0}, {"n": 70})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", "float16", "bool"])
+@pytest.mark.parametrize("indices", ["int64", "int32", "uint8"])
+def test_gathers(dtype: str, indices: str) -> None:
+    check(
+        lambda g: g.gather(g.input("x", dtype, [4, 3, 5]), g.input("i", indices, ["n", 2]), 1), *N
+    )
+    check(
+        lambda g: g.gather_elements(
+            g.input("x", dtype, ["n", 3]), g.input("i", indices, ["n", 7]), 1
+        ),
+        *N,
+    )
+    check(
+        lambda g: g.gather_nd(g.input("x", dtype, [4, 3, 5]), g.input("i", indices, ["n", 2])), *N
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+def test_scatters_without_a_reduction(dtype: str) -> None:
+    def elements(g: Graph) -> Value:
+        parts = (g.input("x", dtype, ["n", 3]), g.input("i", "int64", ["n", 3]))
+        return g.scatter_elements(*parts, g.input("u", dtype, ["n", 3]), 1)
+
+    def slices(g: Graph) -> Value:
+        parts = (g.input("x", dtype, [3, 4, 5]), g.input("i", "int32", ["n", 2]))
+        return g.scatter_nd(*parts, g.input("u", dtype, ["n", 5]))
+
+    check(elements, *N)
+    check(slices, *N)
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_an_index_that_does_not_exist_is_an_error_which_names_the_node(index: int) -> None:
+    run = native(lambda g: g.gather(g.input("x", "float32", [3, 2]), g.input("i", "int64", [2])))
+    x = np.ones((3, 2), np.float32)
+    with pytest.raises(ExecutionError, match=rf"Gather.*index {index} .* axis 0 of size 3"):
+        run.eval({"x": x, "i": np.array([0, index])})
+    assert run.eval({"x": x, "i": np.array([0, -3])})["out0"].shape == (2, 2)
+
+
+# ---- images -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_resizes_of_symbolic_sizes(mode: Any, antialias: bool) -> None:
+    if mode == "nearest" and antialias:
+        pytest.skip("nothing is blended")
+
+    def build(g: Graph) -> Value:
+        x, like = g.input("x", "float32", [1, 2, "h", "w"]), g.input("y", "float32", ["a", "b"])
+        return g.resize(x, [2, 3], like.shape, mode=mode, antialias=antialias)
+
+    check(
+        build,
+        {"h": 5, "w": 7, "a": 10, "b": 3},
+        {"h": 5, "w": 7, "a": 5, "b": 7},
+        {"h": 9, "w": 1, "a": 2, "b": 1},
+        {"h": 9, "w": 31, "a": 4, "b": 31},
+    )
+
+
+def test_a_resize_that_copies_an_axis_keeps_infinities() -> None:
+    def build(g: Graph) -> Value:
+        x, like = g.input("x", "float32", [1, 2, "h", "w"]), g.input("y", "float32", ["a", "w"])
+        return g.resize(x, [2, 3], [like.shape[0], x.shape[3]], mode="linear")
+
+    x = np.array([np.inf, 1, -np.inf, np.nan], np.float32).reshape(1, 1, 2, 2).repeat(2, 1)
+    run, feeds = native(build), {"x": x, "y": np.ones((2, 2), np.float32)}
+    np.testing.assert_array_equal(run.eval(feeds)["out0"], x)
+
+
+def test_an_empty_axis_cannot_be_resized() -> None:
+    def build(g: Graph) -> Value:
+        return g.resize(g.input("x", "float32", ["n"]), [0], [4])
+
+    with pytest.raises(ExecutionError, match="resize of empty axis 0"):
+        native(build).eval({"x": np.ones(0, np.float32)})
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_transposed_convolutions(groups: int) -> None:
+    def build(g: Graph) -> tuple[Value, ...]:
+        rng = np.random.default_rng(0)
+        x = g.input("x", "float32", ["n", 4, "h", 5])
+        w, v = (
+            g.constant(rng.standard_normal((4, m, 3, 2)).astype(np.float32))
+            for m in (6 // groups, 2)
+        )
+        bias = g.constant(rng.standard_normal(6).astype(np.float32))
+        y = g.relu(g.conv_transpose(x, w, bias, strides=(2, 1), groups=groups))
+        z = g.conv_transpose(g.slice(y, 1, 1, 4), v, pads=[(1, 0), (0, 1)])
+        return y, g.unary("sigmoid", z)
+
+    check(build, {"n": 2, "h": 5}, {"n": 1, "h": 1}, {"n": 1, "h": 40})
