@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from kn_cpu.axes import KernelCall, float_bits
-from kn_cpu.product import BlockProgram, Registers, balanced, ceil_to, packed_size, round_up
-from kn_graph.dim import Size, ceildiv, size_max, size_prod
+from kn_cpu.product import BlockProgram, Registers, ceil_to, packed_size
+from kn_graph.dim import Size, ceildiv, floordiv, size_max, size_min, size_prod
 from kn_plan.layout import StridedLayout
 
 __all__ = ["MAX_BATCH", "Packed", "gemm_call", "pack_call", "packed_layout"]
@@ -23,13 +22,10 @@ UNIT_WORK = 1 << 19
 READ_COST = 16
 """How many multiplications take as long as reading an element."""
 
-FEW = 4
-"""KN_FEW of `native/product.h`."""
-
-ASSUMED = 128
-"""A size that is not known."""
-
 ENOUGH_UNITS = 16
+
+ROWS, COLS, LONG, COLS_STEP = 192, 512, 2048, 256
+"""Bounds of the blocks that `choose_blocks` of `native/gemm.c` finds."""
 
 
 @dataclass(frozen=True)
@@ -156,39 +152,13 @@ def _better_turned(p: _Problem, registers: Registers) -> bool:
     return small and not (isinstance(p.rows, int) and p.rows < 2 * registers.vector)
 
 
-def _blocks(p: _Problem, registers: Registers) -> tuple[Size, Size, Size]:
-    """Return how many rows, columns and products of each a unit has at a time."""
-    tile, panel = registers.rows, registers.panel
-    depth = balanced(p.depth, registers.depth)
-    if not isinstance(p.rows, int) or not isinstance(p.cols, int):
-        rows = balanced(p.rows, 8 * tile, tile)
-        return rows, balanced(p.cols, 8 * panel, panel), depth
-    if p.rows <= tile:  # nothing of b is used twice
-        depth = balanced(p.depth, 2048)
-    rows, cols = balanced(p.rows, 192, tile), balanced(p.cols, 512, panel)
-    wanted = min(ENOUGH_UNITS, max(1, _work(p) // UNIT_WORK))
-    assert isinstance(rows, int)
-    assert isinstance(cols, int)
-    least = 2 * panel if p.packed else panel
-    if p.rows <= FEW and not p.packed and p.operands[1].col == 1:
-        panel = least = 256  # they are read row by row
-    while _count(p, rows, cols) < wanted and (rows > 4 * tile or cols > panel):
-        if cols > least or rows <= 4 * tile:
-            cols = round_up(cols // 2, panel)
-        else:
-            rows = round_up(rows // 2, tile)
-    return rows, cols, depth
-
-
-def _work(p: _Problem) -> int:
-    """Return how many multiplications there are, or as many as one reads the matrix b in."""
-    sizes = (*p.batch, p.depth, p.cols, size_max(p.rows, READ_COST))
-    return math.prod(n if isinstance(n, int) else ASSUMED for n in sizes)
-
-
-def _count(p: _Problem, rows: Size, cols: Size) -> int:
-    sizes = (*p.batch, ceildiv(p.rows, rows), ceildiv(p.cols, cols))
-    return math.prod(n if isinstance(n, int) else ENOUGH_UNITS for n in sizes)
+def _units(p: _Problem) -> Size:
+    """Return into how many units the work is cut."""
+    batch = size_prod(p.batch)
+    # multiplications, or as many as one reads the matrix b in
+    work = size_prod((batch, p.depth, p.cols, size_max(p.rows, READ_COST)))
+    blocks = size_prod((batch, ceildiv(p.rows, ROWS), ceildiv(p.cols, COLS)))
+    return size_max(1, size_min(size_max(blocks, ENOUGH_UNITS), floordiv(work, UNIT_WORK)))
 
 
 def gemm_call(
@@ -224,23 +194,21 @@ def gemm_call(
         raise ValueError(f"a product over {len(problem.batch)} batch axes, at most {MAX_BATCH}")
     if problem.operands[3].col not in (0, 1):
         raise ValueError(f"the columns of a bias {bias} neither lie side by side nor repeat")
-    rows, cols, depth = _blocks(problem, registers)
+    units = _units(problem)
     copy = problem.operands[0].col != 1
     batch = (1,) * (MAX_BATCH - len(problem.batch)) + problem.batch
-    numbers = (problem.rows, problem.cols, problem.depth, *batch, rows, cols, depth)
+    numbers = (problem.rows, problem.cols, problem.depth, *batch, units)
     flags = (int(problem.packed), int(problem.turned), int(copy), float_bits(low), float_bits(high))
     more: tuple[Size, ...] = ()
-    scratch = _scratch(registers, rows, cols, depth)
+    scratch = _scratch(registers, problem)
     if program is not None:
         if problem.turned and problem.batch:
             raise ValueError("a program behind transposed products of several matrices")
         more = program.numbers(range(out.rank - 1), out.rank - 1, turned=problem.turned)
         scratch = program.scratch(scratch)
     strides = tuple(n for o in problem.operands for n in o.numbers)
-    units = size_prod(batch) * ceildiv(problem.rows, rows) * ceildiv(problem.cols, cols)
     everything = (*numbers, *flags, int(program is not None), *strides, *more)
-    grain = max(1, UNIT_WORK // max(1, _work(problem) // max(1, _count(problem, rows, cols))))
-    return KernelCall("gemm_f32", everything, units, grain, scratch)
+    return KernelCall("gemm_f32", everything, units, scratch=scratch)
 
 
 def _unturned(
@@ -268,10 +236,17 @@ def _problem(
     return problem.turn() if _better_turned(problem, registers) else problem
 
 
-def _scratch(registers: Registers, rows: Size, cols: Size, depth: Size) -> Size:
-    """Return the bytes that `divide_scratch` of gemm.c hands out."""
+def _scratch(registers: Registers, p: _Problem) -> Size:
+    """Return the bytes that `divide_scratch` of gemm.c hands out at most."""
     vector = registers.vector
-    pointers = ceil_to(8 * rows, 4 * vector)
-    part = rows * (cols + vector)
-    left = rows * (ceil_to(depth, vector) + vector)
-    return size_max(64, pointers + 4 * (part + depth * registers.panel + left))
+    cols = size_min(ceil_to(p.cols, COLS_STEP), COLS)
+
+    def needed(rows: Size, depth: Size) -> Size:
+        rows = ceil_to(rows, registers.rows)
+        part = rows * (cols + vector)
+        left = rows * (ceil_to(depth, vector) + vector)
+        return ceil_to(8 * rows, 4 * vector) + 4 * (part + depth * registers.panel + left)
+
+    few = needed(size_min(p.rows, registers.rows), size_min(p.depth, LONG))
+    many = needed(size_min(p.rows, ROWS), size_min(p.depth, registers.depth))
+    return size_max(64, few, many)

@@ -121,10 +121,3 @@ static inline int64_t kn_share(int64_t total, int64_t units, int64_t u) {
 static inline int64_t kn_least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t kn_most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// A float that is stored as its bits.
-static inline float kn_float(int64_t bits) {
-    int32_t low = (int32_t)bits;
-    float x;
-    memcpy(&x, &low, sizeof x);
-    return x;
-}

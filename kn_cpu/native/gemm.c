@@ -1,5 +1,5 @@
 // Products of matrices: blocks that fit the caches, around the micro-kernels of product.c.
-#include "abi.h"
+#include "axes.h"
 #include "kn_gemm.h"
 #include "kn_scalar.h"
 #include "product.h"
@@ -7,6 +7,7 @@
 // What a unit works with.
 typedef struct {
     const kn_gemm *s;
+    int64_t row_block, col_block, depth_block; // col_block is whole panels
     const float *a, *b;
     kn_block block;
     const float **left; // pointers to the rows of a
@@ -15,17 +16,56 @@ typedef struct {
     char *rest;         // scratch of the program
 } work;
 
+// ---- blocks -------------------------------------------------------------------------------------
+
+// kn_cpu/gemm.py knows these, for the scratch
+enum { ROWS = 192, COLS = 512, LONG = 2048, FEW_COLS = 256, ENOUGH = 16 };
+
+INL int64_t round_up(int64_t n, int64_t multiple) { return kn_ceil_div(n, multiple) * multiple; }
+
+// The size of equal blocks of at most `most`.
+INL int64_t balanced(int64_t total, int64_t most, int64_t multiple) {
+    return kn_max(multiple, round_up(kn_ceil_div(total, kn_max(1, kn_ceil_div(total, most))), multiple));
+}
+
+// Whether a right operand is better read in place than in panels.
+INL int has_few_rows(const kn_gemm *s, int64_t rows) {
+    return !s->packed && rows <= KN_FEW && (s->b.col == 1 || s->b.row == 1);
+}
+
+// Blocks that fit the caches, halved until every unit has one.
+static void choose_blocks(work *w) {
+    const kn_gemm *s = w->s;
+    const int64_t batch = s->batch[0] * s->batch[1] * s->batch[2], wanted = kn_min(s->units, ENOUGH);
+    int64_t least = s->packed ? 2 * KN_NR : KN_NR, step = KN_NR;
+    if (has_few_rows(s, s->rows) && s->b.col == 1) step = least = FEW_COLS; // they are read row by row
+    int64_t rows = balanced(s->rows, ROWS, KN_MR), cols = balanced(s->cols, COLS, step);
+    while (batch * kn_ceil_div(s->rows, rows) * kn_ceil_div(s->cols, cols) < wanted) {
+        if (cols > least || (rows <= 4 * KN_MR && cols > step))
+            cols = round_up(cols / 2, step);
+        else if (rows > 4 * KN_MR)
+            rows = round_up(rows / 2, KN_MR);
+        else
+            break;
+    }
+    w->row_block = rows;
+    w->col_block = cols;
+    // where nothing of b is used twice, it is read in long pieces
+    w->depth_block = balanced(s->depth, s->rows <= KN_MR ? LONG : KN_DEPTH, 1);
+}
+
 // Pointers, sums, copy of a panel, copy of the left block, program; kn_cpu/gemm.py adds them up.
 static void divide_scratch(work *w, char *scratch) {
-    const kn_gemm *s = w->s;
     w->left = (const float **)(void *)scratch;
-    scratch += kn_ceil_div(s->row_block * (int64_t)sizeof(float *), KN_VB) * KN_VB;
+    scratch += round_up(w->row_block * (int64_t)sizeof(float *), KN_VB);
     w->block.part = (float *)(void *)scratch;
-    w->block.part_step = s->col_block + VF;
-    w->right_copy = w->block.part + s->row_block * w->block.part_step;
-    w->left_copy = w->right_copy + s->depth_block * KN_NR;
-    w->rest = kn_aligned(w->left_copy + s->row_block * (kn_ceil_div(s->depth_block, VF) * VF + VF));
+    w->block.part_step = w->col_block + VF;
+    w->right_copy = w->block.part + w->row_block * w->block.part_step;
+    w->left_copy = w->right_copy + w->depth_block * KN_NR;
+    w->rest = kn_aligned(w->left_copy + w->row_block * (round_up(w->depth_block, VF) + VF));
 }
+
+// ---- one block ----------------------------------------------------------------------------------
 
 // Points to the rows of a from element k on, `length` elements that lie side by side.
 static void place_left(work *w, int64_t k, int64_t length) {
@@ -63,12 +103,6 @@ static void place_right(const work *w, kn_tile *t, int64_t col, int64_t k) {
     t->right_step = width;
 }
 
-// Whether a right operand that is not packed is better read in place than in panels.
-INL int has_few_rows(const work *w) {
-    const kn_gemm *s = w->s;
-    return !s->packed && w->block.rows <= KN_FEW && (s->b.col == 1 || s->b.row == 1);
-}
-
 static void multiply_few(const work *w, int64_t k, int64_t length) {
     const kn_gemm *s = w->s;
     const kn_few few = {
@@ -86,11 +120,11 @@ static void multiply_few(const work *w, int64_t k, int64_t length) {
 
 static void run_block(work *w) {
     const kn_gemm *s = w->s;
-    const int few = has_few_rows(w);
-    const int64_t blocks = kn_max(1, kn_ceil_div(s->depth, s->depth_block));
+    const int few = has_few_rows(s, w->block.rows);
+    const int64_t blocks = kn_max(1, kn_ceil_div(s->depth, w->depth_block));
     w->block.direct = !few && kn_is_direct(&w->block.finish);
     for (int64_t i = 0; i < blocks; i++) {
-        const int64_t k = i * s->depth_block, length = kn_min(s->depth_block, s->depth - k);
+        const int64_t k = i * w->depth_block, length = kn_min(w->depth_block, s->depth - k);
         place_left(w, k, length);
         if (few) {
             multiply_few(w, k, length);
@@ -116,18 +150,21 @@ INL float *block_of(char *p, const kn_matrix *m, const int64_t *at, int64_t row,
 
 static void gemm_f32(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
     const kn_gemm *s = (const void *)n;
-    const int64_t row_blocks = kn_ceil_div(s->rows, s->row_block);
-    const int64_t col_blocks = kn_ceil_div(s->cols, s->col_block);
     work w = {.s = s};
+    choose_blocks(&w);
     divide_scratch(&w, scratch);
-    for (int64_t unit = begin; unit < end; unit++) {
-        const int64_t row = unit % row_blocks * s->row_block;
-        const int64_t col = unit / row_blocks % col_blocks * s->col_block;
-        const int64_t batch = unit / row_blocks / col_blocks;
+    const int64_t row_blocks = kn_ceil_div(s->rows, w.row_block);
+    const int64_t col_blocks = kn_ceil_div(s->cols, w.col_block);
+    const int64_t total = s->batch[0] * s->batch[1] * s->batch[2] * row_blocks * col_blocks;
+    const int64_t stop = kn_share(total, s->units, end);
+    for (int64_t number = kn_share(total, s->units, begin); number < stop; number++) {
+        const int64_t row = number % row_blocks * w.row_block;
+        const int64_t col = number / row_blocks % col_blocks * w.col_block;
+        const int64_t batch = number / row_blocks / col_blocks;
         const int64_t at[3] = {batch / s->batch[2] / s->batch[1], batch / s->batch[2] % s->batch[1],
                                batch % s->batch[2]};
-        w.block.rows = kn_min(s->row_block, s->rows - row);
-        w.block.cols = kn_min(s->col_block, s->cols - col);
+        w.block.rows = kn_min(w.row_block, s->rows - row);
+        w.block.cols = kn_min(w.col_block, s->cols - col);
         w.a = block_of(p[s->turned], &s->a, at, row, 0);
         w.b = block_of(p[1 - s->turned], &s->b, at, 0, col);
         if (s->packed) w.b += col * s->depth;

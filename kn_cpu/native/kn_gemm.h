@@ -12,12 +12,12 @@ typedef struct {
 // p: a [rows, depth], b [depth, cols], out [rows, cols], bias, residual (either may be NULL)
 // With a program (kn_scalar.h; its numbers follow, its pointers too) finished blocks go through it and
 // `out` is not written. Its plane is [batch * rows, cols], as they are after turning.
-// A unit is a block of rows and of columns of one matrix; rows run fastest, then columns.
+// The kernel cuts matrices into blocks of rows and columns, about as many as there are units; a unit is
+// its share of all blocks of all matrices. Rows run fastest, then columns.
 typedef struct {
     int64_t rows, cols, depth;
     int64_t batch[3];
-    int64_t row_block, col_block; // of a unit; col_block is whole panels
-    int64_t depth_block;          // the sums are split there
+    int64_t units;
     int64_t packed;               // b is packed (product.h); b.batch counts its floats
     int64_t turned;               // p begins with b, a: the transpose of the result is computed
     int64_t copy_left;            // blocks of a are copied: its elements do not lie side by side

@@ -12,6 +12,7 @@
 #define KN_MR 6 // 12 accumulators of 16 registers
 #endif
 #define KN_NR (2 * VF)
+#define KN_DEPTH (VF == 16 ? 512 : 384) // at how many products a sum is split: such a panel fits the first cache
 
 // One tile: part = left * right, added to `part` unless it is fresh. Where `out` is set, the sums go
 // there instead, after bias, residual and clamp; all columns of the panel are written.
@@ -78,13 +79,6 @@ INL int64_t kn_panel_width(int64_t cols) { return cols > VF ? KN_NR : VF; }
 
 // The next cache line.
 INL char *kn_aligned(void *p) { return (char *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
-
-INL float kn_float(int64_t bits) {
-    int32_t low = (int32_t)bits;
-    float x;
-    memcpy(&x, &low, sizeof x);
-    return x;
-}
 
 // A block of the result: rows x cols, some whole panels but for the last column block of a matrix.
 typedef struct {

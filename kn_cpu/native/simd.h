@@ -28,6 +28,14 @@ typedef double vd __attribute__((vector_size(KN_VB)));
 typedef float vf_any __attribute__((vector_size(KN_VB), aligned(4), may_alias));
 typedef int32_t vi_any __attribute__((vector_size(KN_VB), aligned(4), may_alias));
 
+// A float that is a number of a step.
+INL float kn_float(int64_t bits) {
+    int32_t low = (int32_t)bits;
+    float x;
+    memcpy(&x, &low, sizeof x);
+    return x;
+}
+
 // ---- memory ---------------------------------------------------------------------------------
 
 INL vf ld(const float *p) { return *(const vf_any *)p; }
