@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
+from benchmarks.figures import Run
+from benchmarks.turns import interleave
 from kn_graph import load_graph_from_onnx_path
 from kn_runtime import Device, PrepareOptions
 from kn_runtime.prepared import PreparedGraph
 
-__all__ = ["feeds_of", "named_outputs", "prepared", "scaled_error", "session"]
+__all__ = ["compared", "feeds_of", "named_outputs", "prepared", "scaled_error", "session"]
 
 Array = np.ndarray[Any, Any]
 
@@ -75,3 +78,10 @@ def scaled_error(want: Mapping[str, Any], got: Mapping[str, Any]) -> float:
         distance = np.where(a == b, 0.0, np.abs(a - b) / (np.abs(a) + scale + 1e-6))
         worst = max(worst, float(np.nan_to_num(distance, nan=np.inf).max(initial=0.0)))
     return worst
+
+
+def compared(ours: PreparedGraph, theirs: Any, feeds: Mapping[str, Array], seconds: float) -> Run:
+    """Measure both engines in turns, after a look at what they compute."""
+    error = scaled_error(named_outputs(theirs, feeds), ours.eval(feeds))
+    turns = interleave(partial(ours.eval, feeds), partial(theirs.run, None, feeds), seconds)
+    return Run(turns.ours, turns.theirs, turns.ratio, error)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Row", "exports_folder", "rows"]
+__all__ = ["Row", "exports_folder", "models_folder", "rows"]
 
 TABLE = Path(__file__).parent / "models.toml"
 
@@ -55,3 +55,8 @@ def rows(pattern: str = "", table: Path = TABLE) -> list[Row]:
 def exports_folder(given: str | None = None) -> Path:
     """Return where the exported models lie."""
     return Path(given or os.environ.get("KN_EXPORTS_DIR", "~/.cache/kn-exports")).expanduser()
+
+
+def models_folder() -> Path:
+    """Return where tools/real_models.py puts the real models."""
+    return Path(os.environ.get("KN_MODELS_DIR", "~/.cache/kn-models")).expanduser()
