@@ -16,46 +16,46 @@ from kn_cpu.native import NativeLibrary
 from kn_cpu.program import Skeleton
 from kn_cpu.target import CpuTarget
 from kn_graph.bound_call import BoundCall, check_stays, repeated
-from kn_graph.dim import Symbol, evaluate
+from kn_graph.dim import Symbol
 from kn_graph.errors import OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.memory import available_bytes
 from kn_graph.reference import check_constraints
 from kn_graph.variants import Call, check_guards, open_call
 from kn_plan.options import PlanOptions
-from kn_plan.plan import Home, Plan
+from kn_plan.plan import Plan
 from kn_plan.planner import plan_graph
 
 __all__ = ["CpuExecutor"]
 
 Array = np.ndarray[Any, Any]
 
+SMALL = 1 << 24
+"""Bytes that are there without a look."""
+
 KEPT_BINDINGS = 64
 """How many sets of sizes a graph stays bound to."""
 
 
-def check_memory(plan: Plan, bound: BoundStage, stage: range, env: Mapping[Symbol, int]) -> None:
+def check_memory(plan: Plan, bound: BoundStage) -> None:
     """Refuse a stage that does not fit into memory, before anything runs.
 
     Raises:
         OutOfMemoryError: names the step that would make the largest result.
     """
+    outputs = bound.numbers[bound.stage.output_bytes]
+    total = bound.nbytes + int(outputs.sum())
+    if total <= SMALL:
+        return
     limit = available_bytes()
-    members = bound.stage.arena.members
-    sizes = dict(zip(members, bound.allocation.sizes.tolist(), strict=True))
-    for i in stage:
-        for operand in plan.steps[i].writes:
-            b = plan.buffers[operand.buffer]
-            known = isinstance(b.nbytes, int) or b.nbytes.symbols <= env.keys()
-            if b.home is Home.OUTPUT and known:
-                sizes[b.number] = evaluate(b.nbytes, env)
-    total = bound.nbytes + sum(n for m, n in sizes.items() if plan.buffers[m].home is Home.OUTPUT)
     if total > limit:
-        largest = max(sizes, key=sizes.__getitem__)
+        members = (*bound.stage.arena.members, *bound.stage.outputs)
+        sizes = [*bound.allocation.sizes.tolist(), *outputs.tolist()]
+        nbytes, largest = max(zip(sizes, members, strict=True))
         step = plan.steps[plan.births[largest]]
         raise OutOfMemoryError(
             f"node {step.label} ({step.kind}) would make {plan.buffers[largest].name} with "
-            f"{sizes[largest]:,} bytes, and {total:,} would be in use; {limit:,} are available"
+            f"{nbytes:,} bytes, and {total:,} would be in use; {limit:,} are available"
         )
 
 
@@ -209,7 +209,7 @@ class CpuExecutor:
                 "the sizes of this call are too large for any memory: a tensor has more than "
                 "2^63 bytes"
             ) from None
-        check_memory(skeleton.plan, found, skeleton.plan.stages[index], env)
+        check_memory(skeleton.plan, found)
         return found
 
 

@@ -13,13 +13,13 @@ from kn_cpu.lower import lower_step
 from kn_cpu.lowering import Lowering
 from kn_cpu.memory import as_bytes
 from kn_cpu.native import NativeLibrary
-from kn_graph.dim import Size, Symbol
+from kn_graph.dim import Size, Symbol, symbols_of
 from kn_graph.ops.control import ControlOp
 from kn_plan.arena import CapacityArena
 from kn_plan.binding import Binder, NumberTable
 from kn_plan.memory import Arena, arenas
 from kn_plan.options import PlanOptions
-from kn_plan.plan import Operand, Plan, Step
+from kn_plan.plan import Home, Operand, Plan, Step
 
 __all__ = ["ControlStep", "HostStep", "NativeRun", "Segment", "Skeleton", "Stage"]
 
@@ -111,6 +111,8 @@ class Stage:
         temporary_offsets: places among the numbers of where these begin there.
         workspaces: places among the numbers of the bytes that each step needs there.
         statuses: what kernels tell, and of which step, one behind another at the end of the block.
+        outputs: buffers of the caller that are written here and as large as is known before.
+        output_bytes: places among the numbers of their bytes.
         result_sizes: places among the numbers of the sizes of each result that is a tensor; of
             the last stage only.
         symbols: what it depends on.
@@ -125,6 +127,8 @@ class Stage:
     temporary_offsets: Ints
     workspaces: Ints
     statuses: tuple[tuple[Status, Step], ...]
+    outputs: tuple[int, ...]
+    output_bytes: Ints
     result_sizes: tuple[range, ...]
     symbols: tuple[Symbol, ...]
 
@@ -209,6 +213,8 @@ class _StageWriter:
         plan, sizes = self.skeleton.plan, NumberTable()
         last = self.number == len(plan.stages) - 1
         results = [self.table.add_all(o.layout.sizes) for o in plan.outputs.values() if last]
+        outputs = self._outputs()
+        output_bytes = [self.table.add(plan.buffers[b].nbytes) for b in outputs]
         binder = self.table.binder()
         sizes.add_all(plan.buffers[m].nbytes for m in self.arena.members)
         arena_sizes = sizes.binder()
@@ -222,9 +228,23 @@ class _StageWriter:
             np.array(list(self.temporaries.values()), np.int64),
             np.array(self.workspaces, np.int64),
             tuple(self.statuses),
+            tuple(outputs),
+            np.array(output_bytes, np.int64),
             tuple(results),
             tuple(sorted({*arena_sizes.symbols, *binder.symbols})),
         )
+
+    def _outputs(self) -> list[int]:
+        """Return the buffers of the caller that are born here, and need no symbol more."""
+        plan = self.skeleton.plan
+        steps, known = plan.stages[self.number], self.table.symbols
+        return [
+            b.number
+            for b in plan.buffers
+            if b.home is Home.OUTPUT
+            and plan.births[b.number] in steps
+            and symbols_of(b.nbytes) <= known
+        ]
 
     def _run(self, pending: Sequence[tuple[Step, list[NativeCall]]]) -> NativeRun:
         writer = _RunWriter(self)

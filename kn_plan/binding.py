@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kn_graph.dim import Atom, Dim, FloorDiv, Let, Max, Size, Symbol, UnboundSymbolError
+from kn_graph.dim import Atom, Dim, FloorDiv, Let, Max, Size, Symbol, UnboundSymbolError, symbols_of
 from kn_graph.dim.evaluate import ordered_atoms
 
 __all__ = ["Binder", "NumberTable"]
@@ -42,6 +42,11 @@ class NumberTable:
     def __len__(self) -> int:
         """Return how many numbers there are."""
         return len(self._slots)
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """What the numbers depend on."""
+        return frozenset(s for size in self._slot_of for s in symbols_of(size))
 
     @property
     def unique(self) -> tuple[Size, ...]:
