@@ -16,6 +16,7 @@ from kn_cpu.steps.layout import concat, pad
 from kn_cpu.steps.matmul import matmul
 from kn_cpu.steps.norm import norm, softmax
 from kn_cpu.steps.pool import pool
+from kn_cpu.steps.recurrent import recurrent
 from kn_cpu.steps.reduce import arg_reduce, reduce
 from kn_cpu.steps.resize import resize
 from kn_graph.dim import UnboundSymbolError
@@ -27,6 +28,7 @@ from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.pool import Pool
+from kn_graph.ops.recurrent import Recurrent
 from kn_graph.ops.reduce import ArgReduce, Reduce
 from kn_graph.ops.resize import Resize
 from kn_graph.ops.scatter import ScatterElements, ScatterND
@@ -47,6 +49,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Norm: norm,
     Pad: pad,
     Pool: pool,
+    Recurrent: recurrent,
     Reduce: reduce,
     Resize: resize,
     ScatterElements: scatter_elements,

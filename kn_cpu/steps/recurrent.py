@@ -1,0 +1,107 @@
+"""Recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kn_cpu.calls import NativeCall, Pointer, Status, UnsupportedError
+from kn_cpu.gemm import Packed, gemm_call, pack_call
+from kn_cpu.lowering import Calls, Lowering
+from kn_cpu.product import packed_size
+from kn_cpu.recurrent import (
+    RecurrentLayouts,
+    packed_recurrent_size,
+    recurrent_call,
+    recurrent_pack_call,
+    recurrent_products,
+)
+from kn_graph.dim import Size, Symbol, evaluate
+from kn_graph.dtype import DType
+from kn_graph.errors import ExecutionError
+from kn_graph.ops.recurrent import Recurrent
+from kn_plan.layout import StridedLayout
+from kn_plan.plan import Operand, Step
+
+__all__ = ["recurrent"]
+
+
+def recurrent(low: Lowering, step: Step, op: Recurrent) -> Calls:
+    """Multiply all steps with the input weights, then step through the sequence."""
+    x, w, r, *rest = step.reads
+    given: dict[str, Operand] = dict(zip(op.optional, rest, strict=True))
+    floats = [o for o in (*step.reads, *step.writes) if o is not given.get("lengths")]
+    if any(low.dtype(o) is not DType.FLOAT32 for o in floats):
+        raise UnsupportedError("its kernel is for float32")
+    y, y_h, *y_c = step.writes
+    layouts = {n: o.layout for n, o in given.items()}
+    at = RecurrentLayouts(y.layout, y_h.layout, *(o.layout for o in y_c), **layouts)
+    call = recurrent_call(op, low.registers, at)
+    products, calls = _products(low, op, x, w)
+    weights, packing = _weights(low, op, r)
+    status = _status(x.layout.sizes[0]) if "lengths" in given else None
+    pointers = (
+        y, y_h, y_c[0] if y_c else None, products, weights,
+        *(given.get(n) for n in ("bias", "lengths", "initial_h", "initial_c", "peepholes")),
+        status,
+    )  # fmt: skip
+    return [*calls, *packing, NativeCall("recurrent", call, pointers)]
+
+
+def _products(low: Lowering, op: Recurrent, x: Operand, w: Operand) -> tuple[Operand, Calls]:
+    """Return x @ w^T for all steps and gates, and what computes it."""
+    steps, batch, _ = x.layout.sizes
+    depth = w.layout.sizes[2]  # which may be known where that of x is not
+    left = replace(x.layout, sizes=(steps, batch, depth))
+    out = recurrent_products(op, steps, batch)
+    slack = low.registers.vector
+    memory = low.temporary(DType.FLOAT32, (out.numel + slack,)).buffer
+    calls = []
+    each = _transposed(w.layout)
+    cols = each[0].sizes[1]
+    for number, matrix in enumerate(each):
+        part = out.slice(2, number * cols, cols)
+        right, pointer = _right(low, Operand(w.buffer, matrix), (steps, depth, cols))
+        made = gemm_call(low.registers, part, left, right)
+        pointers = (x, pointer, Operand(memory, part), None, None)
+        calls.append(NativeCall("gemm", made, pointers))
+    return Operand(memory, out), calls
+
+
+def _transposed(w: StridedLayout) -> list[StridedLayout]:
+    """Return the weights [direction, row, depth] as one matrix [depth, columns], or as two."""
+    (directions, rows, depth), (outer, row, col) = w.sizes, w.strides
+    if directions == 1 or outer == rows * row:
+        return [StridedLayout((depth, directions * rows), (col, row), w.offset)]
+    first = StridedLayout((depth, rows), (col, row), w.offset)
+    return [first, replace(first, offset=w.offset + outer)]
+
+
+def _right(
+    low: Lowering, w: Operand, sizes: Sequence[Size]
+) -> tuple[StridedLayout | Packed, Pointer]:
+    """Return a matrix as right operand of a product for each step, packed if it is a constant."""
+    if low.constant(w) is None or 0 in w.layout.sizes:
+        return StridedLayout(tuple(sizes), (0, *w.layout.strides), w.layout.offset), w
+    count = evaluate(packed_size(sizes[-2], sizes[-1], low.registers), {})
+    pointer = low.pack(w, count, "gemm", pack_call(w.layout, low.registers))
+    return Packed(tuple(sizes), (0,)), pointer
+
+
+def _weights(low: Lowering, op: Recurrent, r: Operand) -> tuple[Pointer, Calls]:
+    """Return the packed recurrent weights, and what packs them in each run if they are computed."""
+    call, size = recurrent_pack_call(op, r.layout), packed_recurrent_size(op, low.registers)
+    if low.constant(r) is not None and 0 not in r.layout.sizes:
+        return low.pack(r, evaluate(size, {}), "recurrent", call), []
+    packed = low.temporary(DType.FLOAT32, (size,))
+    return packed, [NativeCall("recurrent", call, (r, packed))]
+
+
+def _status(steps: Size) -> Status:
+    def error(found: Sequence[int], env: Mapping[Symbol, int]) -> ExecutionError | None:
+        if not found[0]:
+            return None
+        text = f"sequence_lens holds {found[1]}; the sequences have {evaluate(steps, env)} steps"
+        return ExecutionError(text)
+
+    return Status(error)
