@@ -71,9 +71,16 @@ INL int64_t kn_panel_vectors(int64_t gates) { return KN_PANEL / gates * gates; }
 // Hidden units filled up to whole vectors.
 INL int64_t kn_width(int64_t hidden) { return kn_ceil_div(hidden, VF) * VF; }
 
-// sums[i][j] = sum of rows[i][k] * right[k][j] over k < depth, for the packed columns of one part.
-void kn_recurrent_product(const float *const *rows, int64_t count, const float *right, int64_t depth,
-                          int64_t vectors, int64_t panel, float *sums, int64_t step);
+// The packed columns of a part.
+typedef struct {
+    const float *packed;
+    int64_t depth, vectors, panel;
+} kn_recurrent_columns;
+
+// sums[i][j] = sum of rows[i][k] * column j [k] over k < depth. Odd turns begin with the last panel, which
+// the turn before has left in the cache.
+void kn_recurrent_product(const kn_recurrent_columns *c, const float *const *rows, int64_t count, float *sums,
+                          int64_t step, int64_t turn);
 void kn_recurrent_pack_f32(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end);
 
 extern const kn_entry kn_recurrent_entries[];

@@ -191,10 +191,11 @@ static void multiply(task *w, int number, const float *from, int64_t t) {
         from = w->left;
     }
     const kn_part part = parts[number];
+    const kn_recurrent_columns columns = {w->packed + part.first * w->width * w->s->hidden, w->s->hidden,
+                                          w->width / VF * part.count, kn_panel_vectors(part.count)};
     for (int64_t a = 0; a < w->count; a++) w->multiplied[a] = from + w->active[a] * w->width;
-    kn_recurrent_product(w->multiplied, w->count, w->packed + part.first * w->width * w->s->hidden,
-                         w->s->hidden, w->width / VF * part.count, kn_panel_vectors(part.count),
-                         w->sums + part.first * w->width, w->gates * w->width);
+    kn_recurrent_product(&columns, w->multiplied, w->count, w->sums + part.first * w->width,
+                         w->gates * w->width, t);
 }
 
 // ---- activations ----------------------------------------------------------------------------

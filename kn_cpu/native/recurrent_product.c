@@ -60,11 +60,8 @@ typedef void (*micro)(const tile *);
 #endif
 #define DECLARE_WAYS(w, n, m) EACH_WAY(DECLARE, w)
 #define SPREAD_WAY(q, unused) vf a##q = set1(p[k + q]);
-#define MULTIPLY_WAY_1(q, w) s##q##w += a##q * ld(right + (q * 1 + w) * VF);
-#define MULTIPLY_WAY_2(q, w) s##q##w += a##q * ld(right + (q * 2 + w) * VF);
-#define MULTIPLY_WAY_3(q, w) s##q##w += a##q * ld(right + (q * 3 + w) * VF);
-#define MULTIPLY_WAY_4(q, w) s##q##w += a##q * ld(right + (q * 4 + w) * VF);
-#define MULTIPLY_WAYS(w, n, m) EACH_WAY(MULTIPLY_WAY_##m, w)
+#define MULTIPLY_ONE(w, q, m) s##q##w += a##q * ld(right + (q * m + w) * VF);
+#define MULTIPLY_WAY(q, m) VECTORS_##m(MULTIPLY_ONE, q, m) // in the order of the memory
 #define MULTIPLY_LAST(w, n, m) s0##w += a * ld(right + w * VF);
 #define KEEP_TOTAL(w, n, m) st(t->sums + w * VF, TOTAL(w));
 
@@ -74,7 +71,7 @@ typedef void (*micro)(const tile *);
         const int64_t depth = t->depth;                                                                  \
         VECTORS_##m(DECLARE_WAYS, 1, m) int64_t k = 0;                                                   \
         for (; k + WAYS <= depth; k += WAYS, right += WAYS * m * VF) {                                   \
-            EACH_WAY(SPREAD_WAY, 0) VECTORS_##m(MULTIPLY_WAYS, 1, m)                                     \
+            EACH_WAY(SPREAD_WAY, 0) EACH_WAY(MULTIPLY_WAY, m)                                      \
         }                                                                                                \
         for (; k < depth; k++, right += m * VF) {                                                        \
             vf a = set1(p[k]);                                                                           \
@@ -101,13 +98,15 @@ static const micro products[KN_ROWS + 1][KN_PANEL + 1] = {{0},      TABLE(1), TA
 static const micro products[KN_ROWS + 1][KN_PANEL + 1] = {{0}, TABLE(1), TABLE(2), TABLE(3)};
 #endif
 
-void kn_recurrent_product(const float *const *rows, int64_t count, const float *right, int64_t depth,
-                          int64_t vectors, int64_t panel, float *sums, int64_t step) {
-    for (int64_t v = 0; v < vectors; v += panel) {
-        const int64_t wide = kn_min(panel, vectors - v);
-        for (int64_t i = 0; i < count; i += KN_ROWS) {
-            const tile t = {rows + i, right + v * depth * VF, depth, sums + i * step + v * VF, step};
-            products[kn_min(KN_ROWS, count - i)][wide](&t);
+void kn_recurrent_product(const kn_recurrent_columns *c, const float *const *rows, int64_t count, float *sums,
+                          int64_t step, int64_t turn) {
+    const int64_t panels = kn_ceil_div(c->vectors, c->panel), blocks = kn_ceil_div(count, KN_ROWS);
+    const int64_t height = kn_ceil_div(count, blocks); // blocks of nearly equal height
+    for (int64_t j = 0; j < panels; j++) {
+        const int64_t v = (turn & 1 ? panels - 1 - j : j) * c->panel, wide = kn_min(c->panel, c->vectors - v);
+        for (int64_t i = 0; i < count; i += height) {
+            const tile t = {rows + i, c->packed + v * c->depth * VF, c->depth, sums + i * step + v * VF, step};
+            products[kn_min(height, count - i)][wide](&t);
         }
     }
 }

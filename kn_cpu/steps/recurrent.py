@@ -52,7 +52,6 @@ def _products(low: Lowering, op: Recurrent, x: Operand, w: Operand) -> tuple[Ope
     """Return x @ w^T for all steps and gates, and what computes it."""
     steps, batch, _ = x.layout.sizes
     depth = w.layout.sizes[2]  # which may be known where that of x is not
-    left = replace(x.layout, sizes=(steps, batch, depth))
     out = recurrent_products(op, steps, batch)
     slack = low.registers.vector
     memory = low.temporary(DType.FLOAT32, (out.numel + slack,)).buffer
@@ -60,12 +59,22 @@ def _products(low: Lowering, op: Recurrent, x: Operand, w: Operand) -> tuple[Ope
     each = _transposed(w.layout)
     cols = each[0].sizes[1]
     for number, matrix in enumerate(each):
-        part = out.slice(2, number * cols, cols)
-        right, pointer = _right(low, Operand(w.buffer, matrix), (steps, depth, cols))
-        made = gemm_call(low.registers, part, left, right)
-        pointers = (x, pointer, Operand(memory, part), None, None)
-        calls.append(NativeCall("gemm", made, pointers))
+        part = Operand(memory, out.slice(2, number * cols, cols))
+        target, left = _without_one(part.layout), _without_one(x.layout)
+        left = replace(left, sizes=(*left.sizes[:-1], depth))
+        batches = target.sizes[:-2]
+        right, pointer = _right(low, Operand(w.buffer, matrix), (*batches, depth, cols))
+        made = gemm_call(low.registers, target, left, right)
+        calls.append(NativeCall("gemm", made, (x, pointer, part, None, None)))
     return Operand(memory, out), calls
+
+
+def _without_one(layout: StridedLayout) -> StridedLayout:
+    """Return a layout [steps, batch, n] without steps or batch where there is one: one matrix."""
+    axis = next((a for a in (1, 0) if layout.sizes[a] == 1), None)
+    kept = [a for a in range(layout.rank) if a != axis]
+    sizes, strides = (tuple(t[a] for a in kept) for t in (layout.sizes, layout.strides))
+    return StridedLayout(sizes, strides, layout.offset)
 
 
 def _transposed(w: StridedLayout) -> list[StridedLayout]:
@@ -81,11 +90,12 @@ def _right(
     low: Lowering, w: Operand, sizes: Sequence[Size]
 ) -> tuple[StridedLayout | Packed, Pointer]:
     """Return a matrix as right operand of a product for each step, packed if it is a constant."""
+    repeated = (0,) * (len(sizes) - 2)
     if low.constant(w) is None or 0 in w.layout.sizes:
-        return StridedLayout(tuple(sizes), (0, *w.layout.strides), w.layout.offset), w
+        return StridedLayout(tuple(sizes), (*repeated, *w.layout.strides), w.layout.offset), w
     count = evaluate(packed_size(sizes[-2], sizes[-1], low.registers), {})
     pointer = low.pack(w, count, "gemm", pack_call(w.layout, low.registers))
-    return Packed(tuple(sizes), (0,)), pointer
+    return Packed(tuple(sizes), repeated), pointer
 
 
 def _weights(low: Lowering, op: Recurrent, r: Operand) -> tuple[Pointer, Calls]:
