@@ -46,8 +46,10 @@ typedef struct {
 #define KN_PANEL 4 // vectors
 #if defined(__AVX512F__)
 #define KN_ROWS 6 // 24 accumulators of 32 registers
-#else
+#elif defined(__AVX2__) || !defined(__x86_64__)
 #define KN_ROWS 3 // 12 accumulators of 16 registers
+#else
+#define KN_ROWS 2 // products take a register of their own
 #endif
 
 // Gates [first, first + count) of a part.

@@ -85,18 +85,25 @@ ONE(2)
 ONE(3)
 ONE(4)
 #define SEVERAL_ROWS(n) SEVERAL(n, 1) SEVERAL(n, 2) SEVERAL(n, 3) SEVERAL(n, 4)
-SEVERAL_ROWS(2)
-SEVERAL_ROWS(3)
 #define TABLE(n) {0, rows_##n##_1, rows_##n##_2, rows_##n##_3, rows_##n##_4}
+SEVERAL_ROWS(2)
+#if KN_ROWS >= 3
+SEVERAL_ROWS(3)
+#endif
 #if KN_ROWS == 6
 SEVERAL_ROWS(4)
 SEVERAL_ROWS(5)
 SEVERAL_ROWS(6)
-static const micro products[KN_ROWS + 1][KN_PANEL + 1] = {{0},      TABLE(1), TABLE(2), TABLE(3),
-                                                          TABLE(4), TABLE(5), TABLE(6)};
-#else
-static const micro products[KN_ROWS + 1][KN_PANEL + 1] = {{0}, TABLE(1), TABLE(2), TABLE(3)};
 #endif
+static const micro products[KN_ROWS + 1][KN_PANEL + 1] = {
+    {0}, TABLE(1), TABLE(2),
+#if KN_ROWS >= 3
+    TABLE(3),
+#endif
+#if KN_ROWS == 6
+    TABLE(4), TABLE(5), TABLE(6),
+#endif
+};
 
 void kn_recurrent_product(const kn_recurrent_columns *c, const float *const *rows, int64_t count, float *sums,
                           int64_t step, int64_t turn) {

@@ -188,7 +188,7 @@ def test_activations(f: Any) -> None:
     check("lstm", arrays, direction="bidirectional", activations=others)
     for late in (False, True):
         for functions in (["sigmoid", f], [f, "tanh"]):
-            arrays = operands("gru", hidden=19)
+            arrays = operands("gru", hidden=19, steps=2)
             check("gru", arrays, activations=[functions], linear_before_reset=late)
 
 
