@@ -11,7 +11,7 @@ from kn_cpu.product import BlockProgram, Registers, ceil_to, packed_size
 from kn_graph.dim import Size, ceildiv, floordiv, size_max, size_min, size_prod
 from kn_plan.layout import StridedLayout
 
-__all__ = ["MAX_BATCH", "Packed", "gemm_call", "pack_call", "packed_layout"]
+__all__ = ["MAX_BATCH", "Packed", "gemm_call", "pack_call", "packed_layout", "product_of"]
 
 MAX_BATCH = 3
 """How many axes of matrices a call may have that do not fold into one another."""
@@ -211,13 +211,14 @@ def gemm_call(
     return KernelCall("gemm_f32", everything, units, scratch=scratch)
 
 
-def _unturned(
+def product_of(
     out: StridedLayout,
     a: StridedLayout,
     b: StridedLayout | Packed,
     bias: StridedLayout | None,
     residual: StridedLayout | None,
 ) -> _Problem:
+    """Return a product whose batch axes are folded as far as strides allow."""
     operands = tuple(_Operand.of(o, out.rank) for o in (a, b, out, bias, residual))
     *batch, rows, cols = out.sizes
     packed = isinstance(b, Packed)
@@ -232,7 +233,7 @@ def _problem(
     bias: StridedLayout | None,
     residual: StridedLayout | None,
 ) -> _Problem:
-    problem = _unturned(out, a, b, bias, residual)
+    problem = product_of(out, a, b, bias, residual)
     return problem.turn() if _better_turned(problem, registers) else problem
 
 

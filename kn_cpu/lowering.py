@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from kn_plan.layout import StridedLayout
 from kn_plan.plan import Buffer, Home, Operand, Plan, Step
 from kn_plan.program import ScalarProgram
 
-__all__ = ["Calls", "Lowering", "layout_of"]
+__all__ = ["Calls", "Lowering", "layout_of", "run_alone"]
 
 Array = np.ndarray[Any, Any]
 
@@ -77,6 +77,11 @@ class Lowering:
         """Refuse a step of other types."""
         if any(self.dtype(o) is not DType.FLOAT32 for o in (*step.reads, *step.writes)):
             raise UnsupportedError("its kernel is for float32")
+
+    def only_sums(self, out: DType | None) -> None:
+        """Refuse integers whose sums do not have 32 bits."""
+        if out is not DType.INT32:
+            raise UnsupportedError(f"its kernel adds up int32, not {out}")
 
     def temporary(self, dtype: DType, shape: Shape) -> Operand:
         """Return memory in row-major order that only the calls of one step use."""
@@ -157,6 +162,22 @@ class Lowering:
             found = self._known[key] = PackedConstant(len(self.packed))
             self.packed.append(target)
         return found
+
+    def keep(
+        self, name: tuple[Any, ...], count: int, make: Callable[[], Sequence[Array]]
+    ) -> list[PackedConstant]:
+        """Keep arrays that are computed from constants, once for all sizes.
+
+        Args:
+            name: of what they are, the same for the same ones.
+            count: how many there are.
+            make: computes them.
+        """
+        if (*name, 0) not in self._known:
+            for i, array in enumerate(make()):
+                self._known[*name, i] = PackedConstant(len(self.packed))
+                self.packed.append(array)
+        return [self._known[*name, i] for i in range(count)]
 
 
 def run_alone(

@@ -19,15 +19,21 @@ PROGRAMMED = (Conv, ConvTranspose, MatMul, Norm)
 FOLLOWING = (Pool, Concat, Pad, Resize)
 
 
+INTEGERS = {DType.UINT8, DType.INT8, DType.INT16}
+"""Of products whose sums go through any program before they are stored."""
+
+
 class CpuTarget:
-    """Native kernels of float32; see `kn_plan.target`."""
+    """Native kernels of float32 and of small integers; see `kn_plan.target`."""
 
     max_instructions = 48
 
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a program may follow in the memory of the result."""
-        types = (*(v.dtype for v in anchor.operands), out)
-        return isinstance(anchor.op, PROGRAMMED) and set(types) == {DType.FLOAT32}
+        operands = {v.dtype for v in anchor.operands}
+        if isinstance(anchor.op, (Conv, MatMul)) and anchor.op.out_dtype is DType.INT32:
+            return operands <= INTEGERS
+        return isinstance(anchor.op, PROGRAMMED) and operands | {out} == {DType.FLOAT32}
 
     def order(self, anchor: Node | None, rank: int, given: Order | None) -> Order | None:
         """Store channels last behind convolutions, and as it was behind what follows them."""

@@ -9,6 +9,8 @@ from kn_cpu.epilogue import split
 from kn_cpu.gemm import Packed, gemm_call, pack_call, packed_layout
 from kn_cpu.lowering import Calls, Lowering, layout_of
 from kn_cpu.product import Registers, packed_size
+from kn_cpu.steps.integer import is_integer
+from kn_cpu.steps.integer_matmul import integer_matmul
 from kn_graph.dim import evaluate
 from kn_graph.ops.matmul import MatMul
 from kn_plan.layout import StridedLayout
@@ -19,6 +21,8 @@ __all__ = ["matmul"]
 
 def matmul(low: Lowering, step: Step, op: MatMul) -> Calls:
     """Multiply matrices."""
+    if is_integer(low, step):
+        return integer_matmul(low, step, op)
     low.only_float32(step)
     a, b = step.reads
     end = split(step.program, step.extras, len(step.shape) - 1)

@@ -19,10 +19,12 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("objdump") is None, reason="there is no objdump"),
 ]
 
-TITLE = re.compile(r"^[0-9a-f]+ <((?:wide|narrow)_\d+|rows_\d+_\d+)>:$")
+TITLE = re.compile(r"^[0-9a-f]+ <((?:dot_\w+_)?(?:wide|narrow)_\d+|rows_\d+_\d+)>:$")
 STACK = r"(?:\(%rsp\)|-0x[0-9a-f]+\(%rbp\))"  # rbp may as well be a pointer to data
 SPILL = re.compile(rf"%[xyz]mm\d+,.*{STACK}|{STACK},%[xyz]mm\d+")
-VECTOR = re.compile(r"\b(?:v?movap[sd]|v?movup[sd]|v?fmadd\w*|v?mulps|v?addps)\b")
+VECTOR = re.compile(
+    r"\b(?:v?movap[sd]|v?movup[sd]|v?fmadd\w*|v?mulps|v?addps|v?movdq\w+|v?padd\w|v?pmadd\w+|vpdp\w+)\b"
+)
 
 
 def spills(library: Path) -> Counter[str]:
@@ -48,7 +50,10 @@ def spills(library: Path) -> Counter[str]:
 def test_micro_kernels_do_not_spill(isa: str) -> None:
     found = spills(load(isa).path)
     rows = range(3, REGISTERS[isa].rows + 1)
-    expected = {f"{kind}_{n}" for kind in ("wide", "narrow") for n in rows}
+    dots = ["dot_16_", *(["dot_s8_", "dot_u8_"] if isa == "avx512" else [])]
+    expected = {
+        f"{stem}{kind}_{n}" for stem in ("", *dots) for kind in ("wide", "narrow") for n in rows
+    }
     most = {"base": 2, "avx2": 3, "avx512": 6}[isa]  # KN_ROWS of kn_recurrent.h
     expected |= {f"rows_{n}_{m}" for n in range(1, most + 1) for m in range(1, 5)}
     if not found:

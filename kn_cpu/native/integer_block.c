@@ -1,0 +1,203 @@
+// Blocks of integer sums: packing, the way of panels through the micro-kernels, and what becomes of
+// the sums.
+#include "integer.h"
+
+typedef uint8_t byte_any __attribute__((may_alias));
+typedef int16_t short_any __attribute__((may_alias));
+typedef int8_t vb __attribute__((vector_size(VF)));
+typedef uint8_t vub __attribute__((vector_size(VF)));
+
+// ---- products -------------------------------------------------------------------------------
+
+INL uint32_t flip_of(const kn_factors *f) {
+    const int64_t wanted = f->kind == KN_DOT_S8 ? KN_INT_U8 : KN_INT_S8;
+    return f->kind != KN_DOT_16 && f->left != wanted ? 0x80808080u : 0;
+}
+
+void kn_dot_panel(const kn_dot_block *b, const kn_factors *f, const char *right, const int32_t *start,
+                  int64_t col) {
+    const kn_dot *dots = b->cols - col > VF ? kn_dot_wide[f->kind] : kn_dot_narrow[f->kind];
+    const int64_t tiles = kn_max(1, kn_ceil_div(b->rows, KN_MR)), step = kn_ceil_div(b->rows, tiles);
+    kn_dot_tile t = {
+        .left = b->left,
+        .left_step = b->left_step,
+        .groups = kn_ceil_div(f->depth, kn_group(f->kind)),
+        .right = right,
+        .start = start,
+        .part = b->part + col,
+        .part_step = b->step,
+        .flip = flip_of(f),
+    };
+    for (int64_t r = 0; r < b->rows; r += step) {
+        const int64_t count = kn_min(step, b->rows - r);
+        dots[count](&t);
+        t.left += count * t.left_step;
+        t.part += count * t.part_step;
+    }
+}
+
+void kn_dot_packed(const kn_dot_block *b, const kn_factors *f, const char *right, const int32_t *start) {
+    const int64_t bytes = 4 * kn_ceil_div(f->depth, kn_group(f->kind)); // of a column
+    for (int64_t col = 0; col < b->cols; col += KN_NR)
+        kn_dot_panel(b, f, right + col * bytes, start + col, col);
+}
+
+INL int32_t sum_of(const char *row, int64_t type, int64_t count) {
+    uint32_t sum = 0;
+    if (type == KN_INT_U8)
+        for (int64_t k = 0; k < count; k++) sum += (uint32_t)((const uint8_t *)row)[k];
+    else if (type == KN_INT_S8)
+        for (int64_t k = 0; k < count; k++) sum += (uint32_t)((const int8_t *)row)[k];
+    else
+        for (int64_t k = 0; k < count; k++) sum += (uint32_t)((const short_any *)(const void *)row)[k];
+    return (int32_t)sum;
+}
+
+void kn_add_lows(const kn_dot_block *b, const kn_factors *f, const int32_t *low) {
+    for (int64_t i = 0; i < b->rows; i++) {
+        const vi sum = set1i(sum_of(b->left + i * b->left_step, f->left, f->depth));
+        int32_t *part = b->part + i * b->step;
+        for (int64_t j = 0; j < b->cols; j += VF) sti(part + j, ldi(part + j) + sum * ldi(low + j));
+    }
+}
+
+// ---- operands -------------------------------------------------------------------------------
+
+#define COPY(name, to_t, from_t)                                                                         \
+    static void name(char *to, const char *from, int64_t step, int64_t count) {                          \
+        to_t *out = (void *)to;                                                                          \
+        const from_t *in = (const void *)from;                                                           \
+        if (step == 1)                                                                                   \
+            for (int64_t i = 0; i < count; i++) out[i] = in[i];                                          \
+        else                                                                                             \
+            for (int64_t i = 0; i < count; i++) out[i] = in[i * step];                                   \
+    }
+COPY(copy_8, byte_any, byte_any)
+COPY(copy_16, short_any, short_any)
+COPY(widen_u8, short_any, byte_any)
+COPY(widen_s8, short_any, signed char)
+
+void kn_dot_copy(char *to, const kn_factors *f, const char *from, int64_t step, int64_t count) {
+    if (f->kind != KN_DOT_16)
+        copy_8(to, from, step, count);
+    else if (f->left == KN_INT_S16)
+        copy_16(to, from, step, count);
+    else
+        (f->left == KN_INT_U8 ? widen_u8 : widen_s8)(to, from, step, count);
+}
+
+// Of groups of `size` rows; to_t is what they are packed as. The columns of a row lie side by side, or
+// not.
+#define PACK(name, to_t, from_t, size)                                                                   \
+    static void name(char *dst, int32_t *sums, const char *src, int64_t row, int64_t col, int64_t depth, \
+                     int64_t cols, int64_t width) {                                                      \
+        const from_t *in = (const void *)src;                                                            \
+        memset(dst, 0, (size_t)(kn_ceil_div(depth, size) * size * width) * sizeof(to_t));                \
+        for (int64_t k = 0; k < depth; k++) {                                                            \
+            to_t *out = (to_t *)(void *)dst + k / size * size * width + k % size;                        \
+            const from_t *line = in + k * row;                                                           \
+            if (col == 1)                                                                                \
+                for (int64_t j = 0; j < cols; j++) out[j * size] = line[j], sums[j] += line[j];          \
+            else                                                                                         \
+                for (int64_t j = 0; j < cols; j++) out[j * size] = line[j * col], sums[j] += line[j * col]; \
+        }                                                                                                \
+    }
+PACK(pack_8, byte_any, signed char, 4)
+PACK(pack_u8, byte_any, byte_any, 4)
+PACK(pack_16, short_any, short_any, 2)
+PACK(pack_16_s8, short_any, signed char, 2)
+PACK(pack_16_u8, short_any, byte_any, 2)
+
+void kn_dot_pack(char *dst, int32_t *start, const kn_factors *f, const char *src, int64_t row, int64_t col,
+                 int64_t cols, int64_t width) {
+    memset(start, 0, (size_t)width * sizeof *start);
+    if (f->kind == KN_DOT_16)
+        (f->right == KN_INT_S16 ? pack_16 : f->right == KN_INT_S8 ? pack_16_s8 : pack_16_u8)(
+            dst, start, src, row, col, f->depth, cols, width);
+    else
+        (f->right == KN_INT_S8 ? pack_8 : pack_u8)(dst, start, src, row, col, f->depth, cols, width);
+    // an unsigned left operand taken for a signed one, after flipping, is 128 too small, and so on
+    const int32_t off = !flip_of(f) ? 0 : f->kind == KN_DOT_S8 ? -128 : 128;
+    for (int64_t j = 0; j < width; j++) start[j] *= off;
+}
+
+// ---- results --------------------------------------------------------------------------------
+
+INL vi ldi_some(const int32_t *p, int64_t count) { return count < VF ? ldi_part(p, count) : ldi(p); }
+INL vf ld_some(const float *p, int64_t count) { return count < VF ? ld_part(p, count) : ld(p); }
+
+// What the sums of some columns have in common.
+typedef struct {
+    vi bias;
+    vf scale, low, high;
+    vi zero;
+} finish;
+
+INL finish finish_of(const kn_requantize *q, const int32_t *bias, const float *scale, int64_t col,
+                     int64_t count) {
+    finish f = {.scale = set1(kn_float(q->scale_bits))};
+    if (q->bias_sign) f.bias = q->bias_col ? ldi_some(bias + col, count) : set1i(*bias);
+    if (q->bias_sign < 0) f.bias = -f.bias;
+    if (scale) f.scale = q->scale_col ? ld_some(scale + col, count) : set1(*scale);
+    f.low = set1((float)(q->low - q->zero));
+    f.high = set1((float)(q->high - q->zero));
+    f.zero = set1i((int32_t)q->zero);
+    return f;
+}
+
+// Clamping before rounding gives the same, as the bounds are integers, and no integer overflows. NaN
+// becomes the lower bound.
+INL vi quantized(const finish *f, vi sums) {
+    const vf x = vto_float(sums + f->bias) * f->scale;
+    return vto_int(vround(vmin_second(vmax_second(x, f->low), f->high))) + f->zero;
+}
+
+INL void store_bytes(char *to, vi x, int64_t count) {
+    // -1 and 255 are the same byte
+    const vub bytes = __builtin_convertvector((vu)x, vub);
+    if (count < VF)
+        for (int64_t j = 0; j < count; j++) ((uint8_t *)to)[j] = bytes[j];
+    else
+        memcpy(to, &bytes, sizeof bytes);
+}
+
+INL void finish_column(const kn_requantize *q, const finish *f, const kn_dot_block *b, char *out, int64_t col,
+                       int64_t count, int64_t to) {
+    int32_t *part = b->part + col;
+    const int64_t size = to == KN_TO_U8 || to == KN_TO_S8 ? 1 : 4, step = q->out_row * size;
+    char *at = out + col * q->out_col * size;
+    for (int64_t i = 0; i < b->rows; i++, part += b->step, at += step) {
+        const vi sums = ldi(part);
+        vi x = to == KN_TO_I32   ? sums + f->bias
+               : to == KN_TO_F32 ? (vi)(vto_float(sums + f->bias) * f->scale)
+                                 : quantized(f, sums);
+        if (q->in_place) {
+            sti(part, x);
+        } else if (q->out_col != 1) {
+            for (int64_t j = 0; j < count; j++) {
+                const int32_t one = x[j];
+                memcpy(at + j * q->out_col * size, &one, (size_t)size); // the low byte comes first
+            }
+        } else if (size == 1) {
+            store_bytes(at, x, count);
+        } else if (count < VF) {
+            sti_part((int32_t *)(void *)at, x, count);
+        } else {
+            sti((int32_t *)(void *)at, x);
+        }
+    }
+}
+
+void kn_finish_sums(const kn_requantize *q, const kn_dot_block *b, char *out, const int32_t *bias,
+                    const float *scale) {
+    if (q->in_place && q->to == KN_TO_I32 && !q->bias_sign) return;
+    for (int64_t col = 0; col < b->cols; col += VF) {
+        const int64_t count = kn_min(VF, b->cols - col);
+        const finish f = finish_of(q, bias, scale, col, count);
+        switch (q->to) {
+        case KN_TO_I32: finish_column(q, &f, b, out, col, count, KN_TO_I32); break;
+        case KN_TO_F32: finish_column(q, &f, b, out, col, count, KN_TO_F32); break;
+        default: finish_column(q, &f, b, out, col, count, KN_TO_U8); break;
+        }
+    }
+}
