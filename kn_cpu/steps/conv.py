@@ -11,6 +11,8 @@ from kn_cpu.depthwise import depthwise_call, depthwise_weights, is_depthwise
 from kn_cpu.epilogue import split
 from kn_cpu.gemm import pack_call
 from kn_cpu.lowering import Calls, Lowering, layout_of
+from kn_cpu.steps.integer import is_integer
+from kn_cpu.steps.integer_conv import integer_conv
 from kn_graph.dim import evaluate
 from kn_graph.ops.conv import Conv
 from kn_plan.layout import StridedLayout
@@ -21,6 +23,8 @@ __all__ = ["conv"]
 
 def conv(low: Lowering, step: Step, op: Conv) -> Calls:
     """Convolve."""
+    if is_integer(low, step):
+        return integer_conv(low, step, op)
     low.only_float32(step)
     x, w = step.reads
     end = split(step.program, step.extras, 1)

@@ -49,7 +49,9 @@ class PackedWeights:
     lows: PackedConstant | None
 
 
-def packed_weights(low: Lowering, key: Operand, matrices: Array, left: DType) -> PackedWeights:
+def packed_weights(
+    low: Lowering, key: Operand, matrices: Array, left: DType, *, order: int = 0
+) -> PackedWeights:
     """Return constant weights [matrices, depth, cols], packed once for all steps that read them.
 
     Args:
@@ -57,6 +59,7 @@ def packed_weights(low: Lowering, key: Operand, matrices: Array, left: DType) ->
         key: where they come from.
         matrices: the weights.
         left: what they are multiplied with.
+        order: of the depth, where they can be read in several.
     """
     factors, _, lows = Weights.narrowed(low.registers, matrices, left)
 
@@ -66,7 +69,7 @@ def packed_weights(low: Lowering, key: Operand, matrices: Array, left: DType) ->
         run_alone(low.library, "integer_gemm", call, [a.ctypes.data for a in arrays])
         return [*arrays[1:], *([] if room.lows is None else [room.lows])]
 
-    name = (key.buffer, key.layout, "integers", matrices.shape, left)
+    name = (key.buffer, key.layout, "integers", matrices.shape, left, order)
     kept = low.keep(name, 2 if lows is None else 3, make)
     return PackedWeights(factors, kept[0], kept[1], kept[2] if lows is not None else None)
 

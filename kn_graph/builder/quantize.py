@@ -191,6 +191,8 @@ class QuantizeBuilder(Builder):
             pads: as in `conv`.
             groups: as in `conv`.
         """
+        if is_zero(w_zero_point):  # before a view hides it
+            w_zero_point = None
         if w_zero_point is not None and w_zero_point.rank:
             w_zero_point = self.view(w_zero_point, (*w_zero_point.shape, *(1,) * (w.rank - 1)))
         w = self.centered(w, w_zero_point)

@@ -1,0 +1,108 @@
+"""Convolutions of integers; the numbers are those of `native/kn_integer_conv.h`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kn_cpu.axes import KernelCall
+from kn_cpu.conv import ConvProblem, spread
+from kn_cpu.integer import Factors, Finish, shared_block
+from kn_cpu.product import BlockProgram, Registers, ceil_to, even_stride, round_up
+from kn_graph.dim import Size, ceildiv, size_prod
+
+__all__ = ["integer_conv_call", "integer_conv_weights", "is_channels_first"]
+
+Array = np.ndarray[Any, Any]
+
+WINDOWS = 1 << 17
+"""Bytes of copied windows that leave room in the second cache for weights and sums."""
+
+PARTS = 8
+"""Into how many blocks pixels are cut, where there are many."""
+
+
+def is_channels_first(problem: ConvProblem) -> bool:
+    """Return whether the pixels of a channel lie side by side, and not the channels of a pixel."""
+    x = problem.x
+    return bool(x.strides[1] != 1 and x.sizes[1] != 1)
+
+
+def integer_conv_weights(w: Array, groups: int, *, channels_first: bool) -> Array:
+    """Return weights [M, C/groups, *kernel] as matrices [groups, depth, M/groups]."""
+    outputs, channels = w.shape[:2]
+    points = w.reshape(groups, outputs // groups, channels, -1)
+    order = (0, 2, 3, 1) if channels_first else (0, 3, 2, 1)
+    return np.ascontiguousarray(points.transpose(order)).reshape(groups, -1, outputs // groups)
+
+
+def integer_conv_call(
+    registers: Registers,
+    problem: ConvProblem,
+    factors: Factors,
+    *,
+    finish: Finish,
+    program: BlockProgram | None = None,
+) -> KernelCall:
+    """Return out = finish(conv(x, w)).
+
+    p = {x, packed w, out, starts, lows, bias, scale, program's..}.
+
+    Args:
+        registers: of the instruction set.
+        problem: the convolution.
+        factors: the operands of the product.
+        finish: what becomes of the sums.
+        program: what finished blocks go through; the result is not written then.
+
+    Raises:
+        ValueError: the pixels of the result, or of an operand of the program, are not evenly
+            spaced.
+    """
+    p = problem
+    in_place = _reads_in_place(p, factors)
+    rows, cols = _blocks(registers, p, factors)
+    more: tuple[Size, ...] = ()
+    scratch = 4 * rows * (cols + registers.vector) + 64
+    if not in_place:
+        scratch = scratch + rows * (ceil_to(factors.column, 64) + 64)
+    if program is not None:
+        finish = finish.before_program
+        more = program.numbers((0, *range(2, p.out.rank)), 1)
+        scratch = program.scratch(scratch)
+    pixel: Size = 0 if finish.in_place else even_stride(p.out, range(2, p.out.rank))
+    images = p.x.sizes[0]
+    sizes = (images, p.groups, p.cols, p.channels, *p.geometry, *factors.numbers)
+    flags = (rows, cols, int(is_channels_first(p)), int(in_place))
+    places = (p.x.strides[0], p.x.strides[1], *spread(p.x.strides[2:], 0), p.out.strides[0])
+    numbers = (*sizes, *flags, *finish.numbers(pixel, p.out.strides[1]), *places, *more)
+    units = images * p.groups * ceildiv(size_prod(p.windows), rows) * ceildiv(p.cols, cols)
+    return KernelCall("conv_int", numbers, units, 1, scratch)
+
+
+def _reads_in_place(p: ConvProblem, factors: Factors) -> bool:
+    """Return whether windows are single pixels that lie one after another."""
+    plain = all(n == 1 for n in (*p.kernel, *p.strides))
+    padded = any(n != 0 for pad in p.pads for n in pad)
+    if not plain or padded or not factors.reads_in_place or is_channels_first(p):
+        return False
+    try:
+        step = even_stride(p.x, range(2, p.x.rank))
+    except ValueError:
+        return False
+    return step == spread(p.x.strides[2:], 0)[-1] or size_prod(p.windows) == 1
+
+
+def _blocks(registers: Registers, p: ConvProblem, factors: Factors) -> tuple[Size, Size]:
+    """Return how many pixels and output channels a unit has."""
+    tile, panel = registers.rows, registers.panel
+    column = factors.column
+    fitting = WINDOWS // max(1, column) if isinstance(column, int) else 8 * tile
+    most = max(tile, min(16 * tile, fitting // tile * tile))
+    pixels = size_prod(p.windows)
+    rows = shared_block(pixels, most, tile, PARTS)
+    cols = p.cols
+    if isinstance(cols, int) and isinstance(pixels, int) and pixels <= 4 * tile:
+        return rows, min(round_up(-(-cols // PARTS), panel), 8 * panel)
+    return rows, shared_block(cols, 8 * panel, panel, 1)

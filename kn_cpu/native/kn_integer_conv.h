@@ -1,0 +1,27 @@
+// The numbers of integer convolutions, in this order; kn_cpu/integer_conv.py writes them. All have
+// three spatial axes; those that are missing have size 1.
+#pragma once
+#include "kn_integer.h"
+
+// conv_int: out = requantized(conv(x, w)), as a product of windows with packed weights
+// p: x, packed weights, out, starts and lows of the output channels, bias, scale (the last three may be
+// NULL)
+// Weights: a packed matrix for each group, [kernel, channels, cols] or [channels, kernel, cols].
+// With a program (kn_scalar.h; its numbers follow, its pointers too) finished blocks go through it and
+// `out` is not written. Its plane is [images * pixels, groups * cols].
+// A unit is a block of pixels and of output channels of one group and image; pixels run fastest.
+typedef struct {
+    int64_t images, groups;
+    int64_t cols; // output channels of a group
+    int64_t channels;
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3];
+    kn_factors factors;
+    int64_t row_block, col_block;
+    int64_t channels_first; // in windows, as pixels lie side by side
+    int64_t in_place;       // windows are single pixels, evenly spaced, and need no copy
+    kn_requantize finish;
+    int64_t x_image, x_channel, x_space[3];
+    int64_t out_image;
+} kn_integer_conv;
+
+extern const kn_entry kn_integer_conv_entries[];

@@ -1,0 +1,50 @@
+"""Convolutions of integers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kn_cpu.axes import KernelCall
+from kn_cpu.calls import UnsupportedError
+from kn_cpu.conv import ConvProblem
+from kn_cpu.integer import Finish
+from kn_cpu.integer_conv import integer_conv_call, integer_conv_weights, is_channels_first
+from kn_cpu.lowering import Calls, Lowering
+from kn_cpu.product import BlockProgram
+from kn_cpu.steps.integer import finished, packed_weights
+from kn_graph.ops.conv import Conv
+from kn_plan.layout import StridedLayout
+from kn_plan.plan import Operand, Step
+
+__all__ = ["integer_conv"]
+
+
+def integer_conv(low: Lowering, step: Step, op: Conv) -> Calls:
+    """Convolve integers whose sums have 32 bits."""
+    low.only_sums(op.out_dtype)
+    x, w = step.reads
+    array = low.constant(w)
+    if array is None or not array.size:
+        raise UnsupportedError("its weights are computed")
+    kernel: Any = w.layout.sizes[2:]
+    problem = ConvProblem(
+        x.layout, step.writes[0].layout, kernel, op.strides, op.dilations, op.pads, op.groups
+    )
+    first = is_channels_first(problem)
+    matrices = integer_conv_weights(array, op.groups, channels_first=first)
+    weights = packed_weights(low, w, matrices, low.dtype(x), order=int(first))
+
+    def make(
+        _: Operand, out: StridedLayout, finish: Finish, program: BlockProgram | None
+    ) -> KernelCall:
+        return integer_conv_call(
+            low.registers,
+            replace(problem, out=out),
+            weights.factors,
+            finish=finish,
+            program=program,
+        )
+
+    pointers = (x, weights.panels, None, weights.starts, weights.lows)
+    return finished(low, step, "integer_conv", 1, pointers, make)
