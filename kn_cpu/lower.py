@@ -19,6 +19,7 @@ from kn_cpu.steps.pool import pool
 from kn_cpu.steps.recurrent import recurrent
 from kn_cpu.steps.reduce import arg_reduce, reduce
 from kn_cpu.steps.resize import resize
+from kn_cpu.steps.wide import FLOATS, NUMBERS, widened
 from kn_graph.dim import UnboundSymbolError
 from kn_graph.op import Op
 from kn_graph.ops.attention import Attention
@@ -37,24 +38,24 @@ from kn_plan.plan import Home, Step
 __all__ = ["lower_step"]
 
 WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
-    ArgReduce: arg_reduce,
-    Attention: attention,
+    ArgReduce: widened(arg_reduce, NUMBERS),
+    Attention: widened(attention, FLOATS),
     Concat: concat,
-    Conv: conv,
-    ConvTranspose: conv_transpose,
+    Conv: widened(conv, FLOATS),
+    ConvTranspose: widened(conv_transpose, FLOATS),
     Gather: gather,
     GatherElements: gather_elements,
     GatherND: gather_nd,
-    MatMul: matmul,
-    Norm: norm,
+    MatMul: widened(matmul, FLOATS),
+    Norm: widened(norm, FLOATS),
     Pad: pad,
-    Pool: pool,
+    Pool: widened(pool, FLOATS),
     Recurrent: recurrent,
-    Reduce: reduce,
-    Resize: resize,
+    Reduce: widened(reduce, NUMBERS),
+    Resize: widened(resize, FLOATS),
     ScatterElements: scatter_elements,
     ScatterND: scatter_nd,
-    Softmax: softmax,
+    Softmax: widened(softmax, FLOATS),
 }
 """The function that finds the kernels of an operation."""
 

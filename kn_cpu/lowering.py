@@ -45,6 +45,7 @@ class Lowering:
         strict: whether kernels that are less exact than a sum of products are left out.
         buffers: those of the plan, then temporaries that live for one step.
         packed: constants in the order that kernels read.
+        constants: arrays by buffer: those of the plan, and those of the step at hand.
     """
 
     library: NativeLibrary
@@ -52,11 +53,12 @@ class Lowering:
     strict: bool = False
     buffers: list[Buffer] = field(default_factory=list)
     packed: list[Array] = field(default_factory=list)
+    constants: dict[int, Array] = field(default_factory=dict)
     _known: dict[tuple[Any, ...], PackedConstant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with the plan's buffers."""
-        self.buffers = list(self.plan.buffers)
+        self.buffers, self.constants = list(self.plan.buffers), dict(self.plan.constants)
 
     @property
     def registers(self) -> Registers:
@@ -120,7 +122,7 @@ class Lowering:
 
     def constant(self, operand: Operand) -> Array | None:
         """Return the elements of an operand, where they are a constant."""
-        array = self.plan.constants.get(operand.buffer)
+        array = self.constants.get(operand.buffer)
         layout: Any = operand.layout
         if array is None or not all(isinstance(n, int) for n in layout.numbers):
             return None
@@ -153,7 +155,7 @@ class Lowering:
         key = (operand.buffer, operand.layout, call.kernel, call.numbers)
         found = self._known.get(key)
         if found is None:
-            source = dense(self.plan.constants[operand.buffer])
+            source = dense(self.constants[operand.buffer])
             target = aligned(4 * floats).view(np.float32)
             offset: Any = operand.layout.offset
             address = source.ctypes.data + offset * source.itemsize

@@ -15,6 +15,7 @@ from kn_plan.target import Order
 __all__ = ["CpuTarget"]
 
 
+FLOATS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 PROGRAMMED = (Conv, ConvTranspose, MatMul, Norm)
 FOLLOWING = (Pool, Concat, Pad, Resize)
 
@@ -24,7 +25,7 @@ INTEGERS = {DType.UINT8, DType.INT8, DType.INT16}
 
 
 class CpuTarget:
-    """Native kernels of float32 and of small integers; see `kn_plan.target`."""
+    """Native kernels of floats and of small integers; see `kn_plan.target`."""
 
     max_instructions = 48
 
@@ -33,7 +34,7 @@ class CpuTarget:
         operands = {v.dtype for v in anchor.operands}
         if isinstance(anchor.op, (Conv, MatMul)) and anchor.op.out_dtype is DType.INT32:
             return operands <= INTEGERS
-        return isinstance(anchor.op, PROGRAMMED) and operands | {out} == {DType.FLOAT32}
+        return isinstance(anchor.op, PROGRAMMED) and operands == {out} and out in FLOATS
 
     def order(self, anchor: Node | None, rank: int, given: Order | None) -> Order | None:
         """Store channels last behind convolutions, and as it was behind what follows them."""

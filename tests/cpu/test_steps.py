@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from kn_cpu.executor import CpuExecutor
 from kn_cpu.native import library
-from kn_graph import Graph, Value, cpu_eval_graph
+from kn_graph import DType, Graph, Value, cpu_eval_graph
 from kn_graph.errors import ExecutionError
+from kn_graph.ops.reduce import ReduceFn
 from tests.plan.test_plan import assert_agree
 
 KERNELS = library()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="there are no native kernels")
 
-Build = Callable[[Graph], Value | tuple[Value, ...]]
+NUMBER_FNS: tuple[ReduceFn, ...] = ("sum", "mean", "prod", "max", "min")
+
+Build = Callable[[Graph], Value | Sequence[Value]]
 
 
 def native(build: Build) -> CpuExecutor:
@@ -33,10 +37,17 @@ def native(build: Build) -> CpuExecutor:
     return run
 
 
-def draw(rng: np.random.Generator, dtype: Any, shape: list[int], high: int) -> Any:
-    if dtype.is_float:
-        return rng.standard_normal(shape).astype(dtype.numpy)
-    return rng.integers(0, high, shape).astype(dtype.numpy)
+def drawn(
+    graph: Graph, numbers: dict[str, int], rng: np.random.Generator, high: int = 3
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return random inputs."""
+    feeds = {}
+    for v in graph.inputs:
+        shape = [n if isinstance(n, int) else numbers[str(n)] for n in v.shape]
+        normal = v.dtype.is_float
+        made = rng.standard_normal(shape) if normal else rng.integers(0, high, shape)
+        feeds[v.name] = made.astype(v.dtype.numpy)
+    return feeds
 
 
 def check(build: Build, *sizes: dict[str, int], high: int = 3) -> None:
@@ -50,10 +61,7 @@ def check(build: Build, *sizes: dict[str, int], high: int = 3) -> None:
     run = native(build)
     rng = np.random.default_rng(0)
     for numbers in sizes or ({},):
-        feeds = {}
-        for v in run.graph.inputs:
-            shape = [n if isinstance(n, int) else numbers[str(n)] for n in v.shape]
-            feeds[v.name] = draw(rng, v.dtype, shape, high)
+        feeds = drawn(run.graph, numbers, rng, high)
         assert_agree(cpu_eval_graph(run.graph, feeds), run.eval(feeds))
 
 
@@ -157,3 +165,82 @@ def test_transposed_convolutions(groups: int) -> None:
         return y, g.unary("sigmoid", z)
 
     check(build, {"n": 2, "h": 5}, {"n": 1, "h": 1}, {"n": 1, "h": 40})
+
+
+# ---- narrow types -------------------------------------------------------------------------------
+
+
+def array(g: Graph, dtype: str, *shape: int) -> Value:
+    rng = np.random.default_rng(sum(shape))
+    return g.constant(rng.standard_normal(shape).astype(DType.parse(dtype).numpy))
+
+
+def convolved(g: Graph, dtype: str) -> tuple[Value, ...]:
+    x, w = g.input("x", dtype, ["n", 4, 9, "w"]), array(g, dtype, 6, 4, 3, 3)
+    y = g.relu(g.conv(x, w, array(g, dtype, 6), pads=[(1, 1), (1, 1)]))
+    depthwise = g.conv(y, array(g, dtype, 6, 1, 3, 3), groups=6)
+    return y, depthwise, g.conv_transpose(y, array(g, dtype, 6, 2, 2, 2), strides=(2, 2))
+
+
+def multiplied(g: Graph, dtype: str) -> tuple[Value, ...]:
+    x, y = g.input("x", dtype, ["n", 5, 8]), g.input("y", dtype, [8, "w"])
+    y = g.broadcast(g.unsqueeze(y, [0]), (x.shape[0], 8, y.shape[1]))
+    left = g.matmul(x, array(g, dtype, 8, 3))
+    return g.gelu(g.add(left, g.broadcast(array(g, dtype, 3), left.shape))), g.matmul(x, y)
+
+
+NARROW_FLOATS: dict[str, Callable[[Graph, str], Any]] = {
+    "conv": convolved,
+    "matmul": multiplied,
+    "norm": lambda g, d: g.norm(g.input("x", d, ["n", "w", 6]), [2], 1e-3),
+    "softmax": lambda g, d: g.softmax(g.input("x", d, ["n", "w", 6]), 1),
+    "pool": lambda g, d: [
+        g.pool(x := g.input("x", d, ["n", 3, 7, "w"]), "max", (2, 3), pads=[(0, 1), (1, 1)]),
+        g.pool(x, "mean", (3, 2)),
+    ],
+    "resize": lambda g, d: g.resize(
+        g.input("x", d, ["n", 2, 5, "w"]), [2, 3], [7, 9], mode="linear"
+    ),
+    "attention": lambda g, d: g.attention(
+        *(g.input(name, d, ["n", 2, "w", 8]) for name in "qkv"), scale=0.5
+    ),
+    "slices": lambda g, d: g.softmax(g.slice(g.input("x", d, ["n", "w", 12]), 2, 3, 5), 2),
+    "reductions": lambda g, d: [
+        *(g.reduce(fn, g.input(fn, d, ["n", "w", 6]), [0, 2]) for fn in NUMBER_FNS),
+        g.arg_reduce(g.input("x", d, ["n", "w", 6]), 2, largest=True),
+    ],
+}
+
+SIZES = ({"n": 2, "w": 5}, {"n": 1, "w": 3}, {"n": 3, "w": 33})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", NARROW_FLOATS)
+def test_narrow_floats_compute_in_float32(name: str, dtype: str) -> None:
+    """Sums that are close to the middle of two narrow floats may be rounded to either."""
+    run = native(lambda g: NARROW_FLOATS[name](g, dtype))
+    rng = np.random.default_rng(1)
+    for numbers in SIZES:
+        feeds = drawn(run.graph, numbers, rng)
+        want = cpu_eval_graph(run.graph, feeds)
+        unit = float(ml_dtypes.finfo(DType.parse(dtype).numpy).eps)
+        for key, x in run.eval(feeds).items():
+            assert (x.dtype, x.shape) == (want[key].dtype, want[key].shape)
+            wide = want[key].astype(np.float64)
+            largest = np.abs(wide).max(initial=0)
+            np.testing.assert_allclose(x.astype(np.float64), wide, unit, unit * largest)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32"])
+def test_narrow_integers_wrap(dtype: str) -> None:
+    def build(g: Graph) -> list[Value]:
+        x = g.input("x", dtype, ["n", 40, "w"])
+        found = [g.reduce(fn, x, [1]) for fn in ("sum", "prod", "max", "min")]
+        return [*found, g.arg_reduce(x, 1, largest=False, last=True)]
+
+    check(build, *SIZES, high=100)
+
+
+def test_extremes_of_booleans() -> None:
+    fns: tuple[ReduceFn, ...] = ("max", "min", "any", "all")
+    check(lambda g: [g.reduce(fn, g.input(fn, "bool", ["n", 3]), [1]) for fn in fns], *N)
