@@ -153,9 +153,9 @@ class Sizes(Op):
 
     def eval(self, ctx: EvalContext) -> np.ndarray[Any, Any]:
         """Return the numbers of the sizes; they wrap as the arithmetic of the tensor would."""
-        half = 1 << (self.dtype.bits - 1)
+        half = 1 << 63
         numbers = [(n + half) % (2 * half) - half for n in ctx.sizes(self.values)]
-        return np.array(numbers, self.dtype.numpy).reshape(self.shape)
+        return np.array(numbers, np.int64).astype(self.dtype.numpy).reshape(self.shape)
 
     def content(self, *operands: Content) -> Content:
         """Return the sizes."""

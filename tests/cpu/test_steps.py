@@ -110,6 +110,23 @@ def test_an_index_that_does_not_exist_is_an_error_which_names_the_node(index: in
     assert run.eval({"x": x, "i": np.array([0, -3])})["out0"].shape == (2, 2)
 
 
+# ---- numbers of sizes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "int16"])
+def test_sizes_and_positions(dtype: str) -> None:
+    def build(g: Graph) -> list[Value]:
+        x, kind = g.input("x", "float32", ["n", 3]), DType.parse(dtype)
+        n = x.shape[0]
+        matrix = np.array([[n, n * 2, 5], [n + 1, 7, n * n - 400]], object)
+        made = g.size_tensor(matrix, kind)
+        positions = g.iota(n * 3, kind)
+        turned = g.permute(g.size_tensor(matrix * 2, kind), [1, 0])
+        return [made, g.binary("mul", turned, turned), positions, g.view(positions, [n, 3])]
+
+    check(build, *N, {"n": 9000})
+
+
 # ---- images -------------------------------------------------------------------------------------
 
 
