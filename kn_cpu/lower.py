@@ -19,12 +19,14 @@ from kn_cpu.steps.pool import pool
 from kn_cpu.steps.recurrent import recurrent
 from kn_cpu.steps.reduce import arg_reduce, reduce
 from kn_cpu.steps.resize import resize
+from kn_cpu.steps.sort import cumulative, top_k
 from kn_cpu.steps.source import iota, sizes
 from kn_cpu.steps.wide import FLOATS, NUMBERS, widened
 from kn_graph.dim import UnboundSymbolError
 from kn_graph.op import Op
 from kn_graph.ops.attention import Attention
 from kn_graph.ops.conv import Conv, ConvTranspose
+from kn_graph.ops.cumulative import Cumulative
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.index import Iota
 from kn_graph.ops.layout import Concat, Pad
@@ -35,6 +37,7 @@ from kn_graph.ops.recurrent import Recurrent
 from kn_graph.ops.reduce import ArgReduce, Reduce
 from kn_graph.ops.resize import Resize
 from kn_graph.ops.scatter import ScatterElements, ScatterND
+from kn_graph.ops.sort import TopK
 from kn_graph.ops.source import Sizes
 from kn_plan.plan import Home, Step
 
@@ -46,6 +49,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Concat: concat,
     Conv: widened(conv, FLOATS),
     ConvTranspose: widened(conv_transpose, FLOATS),
+    Cumulative: widened(cumulative, NUMBERS),
     Gather: gather,
     GatherElements: gather_elements,
     GatherND: gather_nd,
@@ -61,6 +65,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     ScatterND: scatter_nd,
     Sizes: sizes,
     Softmax: widened(softmax, FLOATS),
+    TopK: top_k,
 }
 """The function that finds the kernels of an operation."""
 

@@ -2,72 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from kn_cpu.executor import CpuExecutor
-from kn_cpu.native import library
 from kn_graph import DType, Graph, Value, cpu_eval_graph
 from kn_graph.errors import ExecutionError
 from kn_graph.ops.reduce import ReduceFn
-from tests.plan.test_plan import assert_agree
+from tests.cpu.steps import KERNELS, N, check, drawn, native
 
-KERNELS = library()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="there are no native kernels")
 
 NUMBER_FNS: tuple[ReduceFn, ...] = ("sum", "mean", "prod", "max", "min")
 
-Build = Callable[[Graph], Value | Sequence[Value]]
-
-
-def native(build: Build) -> CpuExecutor:
-    """Return an executor of a graph, which has no host steps."""
-    g = Graph("steps")
-    g.symbol("n", lo=0)
-    made = build(g)
-    for i, v in enumerate((made,) if isinstance(made, Value) else made):
-        g.output(f"out{i}", v)
-    assert KERNELS is not None
-    run = CpuExecutor(g, KERNELS, 2)
-    assert [(h.step.kind, h.reason) for h in run.skeleton().host_steps] == []
-    return run
-
-
-def drawn(
-    graph: Graph, numbers: dict[str, int], rng: np.random.Generator, high: int = 3
-) -> dict[str, np.ndarray[Any, Any]]:
-    """Return random inputs."""
-    feeds = {}
-    for v in graph.inputs:
-        shape = [n if isinstance(n, int) else numbers[str(n)] for n in v.shape]
-        normal = v.dtype.is_float
-        made = rng.standard_normal(shape) if normal else rng.integers(0, high, shape)
-        feeds[v.name] = made.astype(v.dtype.numpy)
-    return feeds
-
-
-def check(build: Build, *sizes: dict[str, int], high: int = 3) -> None:
-    """Compare with the reference for numbers of the symbols.
-
-    Args:
-        build: makes inputs and outputs.
-        sizes: numbers of the symbols, one mapping a run.
-        high: integers are drawn from 0 to this, exclusive.
-    """
-    run = native(build)
-    rng = np.random.default_rng(0)
-    for numbers in sizes or ({},):
-        feeds = drawn(run.graph, numbers, rng, high)
-        assert_agree(cpu_eval_graph(run.graph, feeds), run.eval(feeds))
-
-
 # ---- indices ------------------------------------------------------------------------------------
-
-N = ({"n": 5}, {"n": 1}, {"n": 0}, {"n": 70})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", "float16", "bool"])
