@@ -21,6 +21,7 @@ from kn_cpu.steps.reduce import arg_reduce, reduce
 from kn_cpu.steps.resize import resize
 from kn_cpu.steps.sort import cumulative, top_k
 from kn_cpu.steps.source import iota, sizes
+from kn_cpu.steps.spacing import spaced
 from kn_cpu.steps.wide import FLOATS, NUMBERS, widened
 from kn_graph.dim import UnboundSymbolError
 from kn_graph.op import Op
@@ -47,7 +48,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     ArgReduce: widened(arg_reduce, NUMBERS),
     Attention: widened(attention, FLOATS),
     Concat: concat,
-    Conv: widened(conv, FLOATS),
+    Conv: widened(spaced(conv), FLOATS),
     ConvTranspose: widened(conv_transpose, FLOATS),
     Cumulative: widened(cumulative, NUMBERS),
     Gather: gather,
@@ -85,7 +86,9 @@ def lower_step(low: Lowering, step: Step) -> Calls | Refusal:
         writer = WRITERS.get(type(step.node.op))
         if writer is None:
             raise UnsupportedError("there is no kernel for it")
-        return writer(low, step, step.node.op)
+        low.taken()  # what a step left that was refused
+        calls = writer(low, step, step.node.op)
+        return low.taken() + calls
     except UnboundSymbolError:
         return Refusal("its weights have symbolic sizes")
     except (UnsupportedError, ValueError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import NativeCall, PackedConstant, UnsupportedError
+from kn_cpu.calls import NativeCall, PackedConstant, Pointer, UnsupportedError
 from kn_cpu.copy import copy_call
 from kn_cpu.epilogue import Epilogue
 from kn_cpu.memory import aligned, dense
@@ -46,6 +46,7 @@ class Lowering:
         buffers: those of the plan, then temporaries that live for one step.
         packed: constants in the order that kernels read.
         constants: arrays by buffer: those of the plan, and those of the step at hand.
+        before: calls that make operands of the step at hand.
     """
 
     library: NativeLibrary
@@ -54,6 +55,7 @@ class Lowering:
     buffers: list[Buffer] = field(default_factory=list)
     packed: list[Array] = field(default_factory=list)
     constants: dict[int, Array] = field(default_factory=dict)
+    before: Calls = field(default_factory=list)
     _known: dict[tuple[Any, ...], PackedConstant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -133,13 +135,20 @@ class Lowering:
         return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.sizes, strides)
 
     def dense(self, operand: Operand) -> Operand:
-        """Return a constant operand whose elements lie in row-major order."""
+        """Return weights for `pack` whose elements lie in row-major order."""
         if operand.layout.is_contiguous:
             return operand
-        raise UnsupportedError("its weights are a view of others")
+        made, array = self.temporary(self.dtype(operand), operand.layout.sizes), None
+        if operand.buffer in self.constants:
+            array = self.constant(operand)
+        if array is None:
+            self.before.append(self.copy(made, operand))
+        else:
+            self.constants[made.buffer] = np.ascontiguousarray(array)
+        return made
 
-    def pack_copy(self, operand: Operand, floats: int, call: KernelCall) -> PackedConstant:
-        """Copy a constant into another layout, once for all sizes."""
+    def pack_copy(self, operand: Operand, floats: int, call: KernelCall) -> Pointer:
+        """Copy weights into another layout, constants once for all sizes."""
         return self.pack(operand, floats, "copy", call, target_first=True)
 
     def pack(
@@ -150,8 +159,13 @@ class Lowering:
         call: KernelCall,
         *,
         target_first: bool = False,
-    ) -> PackedConstant:
-        """Run a kernel that reorders a constant, once for all sizes."""
+    ) -> Pointer:
+        """Run a kernel that reorders weights; once for all sizes if they are a constant."""
+        if operand.buffer not in self.constants:
+            made = self.temporary(DType.FLOAT32, (floats,))
+            pointers = (made, operand) if target_first else (operand, made)
+            self.before.append(NativeCall(family, call, pointers))
+            return made
         key = (operand.buffer, operand.layout, call.kernel, call.numbers)
         found = self._known.get(key)
         if found is None:
@@ -180,6 +194,13 @@ class Lowering:
                 self._known[*name, i] = PackedConstant(len(self.packed))
                 self.packed.append(array)
         return [self._known[*name, i] for i in range(count)]
+
+    def taken(self) -> Calls:
+        """Return the calls that make operands of the step at hand; that step is done then."""
+        calls, self.before = self.before, []
+        for buffer in [b for b in self.constants if b >= len(self.plan.buffers)]:
+            del self.constants[buffer]
+        return calls
 
 
 def run_alone(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kn_cpu.calls import NativeCall, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.conv import ConvProblem, conv_call, packed_weights, weight_layout, window_order
 from kn_cpu.copy import copy_call
 from kn_cpu.depthwise import depthwise_call, depthwise_weights, is_depthwise
@@ -29,8 +29,6 @@ def conv(low: Lowering, step: Step, op: Conv) -> Calls:
     x, w = step.reads
     end = split(step.program, step.extras, 1)
     out = step.writes[0]
-    if low.constant(w) is None:
-        raise UnsupportedError("its weights are computed")
     kernel: Any = w.layout.sizes[2:]
     problem = ConvProblem(
         x.layout, out.layout, kernel, op.strides, op.dilations, op.pads, op.groups,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from kn_cpu.calls import NativeCall, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.conv import ConvProblem
 from kn_cpu.conv_transpose import conv_transpose_call, has_conv_transpose, transposed_weights
 from kn_cpu.epilogue import split
 from kn_cpu.gemm import pack_call
 from kn_cpu.lowering import Calls, Lowering, layout_of
 from kn_cpu.product import packed_size
+from kn_cpu.steps.spacing import channels_last
 from kn_graph.dim import evaluate
 from kn_graph.ops.conv import ConvTranspose
-from kn_plan.format import stored
 from kn_plan.plan import Operand, Step
 
-__all__ = ["channels_last", "conv_transpose"]
+__all__ = ["conv_transpose"]
 
 
 def conv_transpose(low: Lowering, step: Step, op: ConvTranspose) -> Calls:
@@ -25,13 +25,11 @@ def conv_transpose(low: Lowering, step: Step, op: ConvTranspose) -> Calls:
     x, w = step.reads
     end = split(step.program, step.extras, 1)
     out = step.writes[0]
-    if low.constant(w) is None:
-        raise UnsupportedError("its weights are computed")
     dense = low.dense(w)
     kernel: Any = w.layout.sizes[2:]
     before: Calls = []
     if x.layout.strides[1] != 1 and x.layout.sizes[1] != 1:
-        source, x = x, channels_last(low, x)
+        source, x = x, channels_last(low, x, x.layout.sizes)
         before = [low.copy(x, source)]
     problem = ConvProblem(
         x.layout, out.layout, kernel, op.strides, op.dilations, op.pads, op.groups,
@@ -47,10 +45,3 @@ def conv_transpose(low: Lowering, step: Step, op: ConvTranspose) -> Calls:
     made = conv_transpose_call(low.registers, problem, low=end.low, high=end.high)
     pointers = (x, weights, out, end.bias, end.residual)
     return [*before, NativeCall("conv_transpose", made, pointers), *low.behind(step, end)]
-
-
-def channels_last(low: Lowering, operand: Operand) -> Operand:
-    """Return memory for the elements of an operand in which those of axis 1 lie side by side."""
-    layout = operand.layout
-    made = low.temporary(low.dtype(operand), layout.sizes)
-    return Operand(made.buffer, stored(layout.sizes, (0, *range(2, layout.rank), 1)))

@@ -66,6 +66,7 @@ class _Widening:
         results = tuple(map(self._result, step.writes, types))
         anchor = replace(step, reads=reads, writes=results, program=None, extras=())
         calls = writer(low, anchor, op)
+        calls = low.taken() + calls
         if program is not None:
             rest = _behind_cast(program, low.dtype(results[0]))
             calls += low.scalar(rest, step.writes, (*results, *step.extras))
@@ -101,7 +102,6 @@ class _Widening:
         used = {p.buffer for c in calls for p in c.pointers if isinstance(p, Operand)}
         before: Calls = []
         for buffer, wide in self.sources.items():
-            self.low.constants.pop(wide.buffer, None)
             if wide.buffer in used:
                 before += self._converted(wide, Operand(buffer, wide.layout))
         return before

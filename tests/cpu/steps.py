@@ -12,7 +12,7 @@ from kn_cpu.native import library
 from kn_graph import DType, Graph, Value, cpu_eval_graph
 from tests.plan.test_plan import assert_agree
 
-__all__ = ["KERNELS", "N", "agree", "check", "drawn", "native"]
+__all__ = ["KERNELS", "Build", "N", "agree", "check", "drawn", "native"]
 
 KERNELS = library()
 N = ({"n": 5}, {"n": 1}, {"n": 0}, {"n": 70})

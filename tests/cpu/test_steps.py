@@ -12,11 +12,31 @@ import pytest
 from kn_graph import DType, Graph, Value, cpu_eval_graph
 from kn_graph.errors import ExecutionError
 from kn_graph.ops.reduce import ReduceFn
-from tests.cpu.steps import KERNELS, N, check, drawn, native
+from tests.cpu.steps import KERNELS, Build, N, check, drawn, native
 
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="there are no native kernels")
 
 NUMBER_FNS: tuple[ReduceFn, ...] = ("sum", "mean", "prod", "max", "min")
+
+
+def native_close(build: Build, *sizes: dict[str, int]) -> None:
+    """Compare sums, which close to the middle of two narrow floats may be rounded to either."""
+    run, rng = native(build), np.random.default_rng(1)
+    for numbers in sizes:
+        feeds = drawn(run.graph, numbers, rng)
+        want = cpu_eval_graph(run.graph, feeds)
+        for key, x in run.eval(feeds).items():
+            assert (x.dtype, x.shape) == (want[key].dtype, want[key].shape)
+            wide = want[key].astype(np.float64)
+            unit = max(float(ml_dtypes.finfo(x.dtype).eps), 1e-5) if x.dtype.kind != "i" else 0
+            largest = np.abs(wide).max(initial=0)
+            np.testing.assert_allclose(x.astype(np.float64), wide, unit, unit * largest)
+
+
+def array(g: Graph, dtype: str, *shape: int) -> Value:
+    rng = np.random.default_rng(sum(shape))
+    return g.constant(rng.standard_normal(shape).astype(DType.parse(dtype).numpy))
+
 
 # ---- indices ------------------------------------------------------------------------------------
 
@@ -135,12 +155,44 @@ def test_transposed_convolutions(groups: int) -> None:
     check(build, {"n": 2, "h": 5}, {"n": 1, "h": 1}, {"n": 1, "h": 40})
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_convolutions_with_computed_weights(groups: int, dtype: str) -> None:
+    def build(g: Graph) -> tuple[Value, ...]:
+        x, w = g.input("x", dtype, ["n", 4, "h", 9]), g.input("w", dtype, [8, 4 // groups, 3, 3])
+        turned = g.permute(g.input("v", dtype, [3, 3, 4 // groups, 8]), [3, 2, 0, 1])
+        transposed = g.input("t", dtype, [4, 8 // groups, 2, 3])
+        return (
+            g.relu(g.conv(x, w, pads=[(1, 1), (1, 1)], groups=groups)),
+            g.conv(x, turned, groups=groups),
+            g.conv_transpose(x, transposed, groups=groups),
+        )
+
+    native_close(build, {"n": 1, "h": 5}, {"n": 2, "h": 12})
+
+
+def test_weights_that_are_a_view_of_a_constant() -> None:
+    def build(g: Graph) -> tuple[Value, ...]:
+        x, w = g.input("x", "float32", ["n", 4, "h", 9]), array(g, "float32", 3, 3, 4, 8)
+        weights = g.permute(w, [3, 2, 0, 1])
+        return g.conv(x, weights), g.conv_transpose(x, g.permute(weights, [1, 0, 2, 3]))
+
+    check(build, {"n": 1, "h": 5}, {"n": 2, "h": 12})
+
+
+def test_convolutions_that_write_uneven_pixels() -> None:
+    """What reads them makes one axis of channels and columns, which decides where they lie."""
+
+    def build(g: Graph) -> Value:
+        x = g.input("x", "float32", ["n", 3, "h", 9])
+        y = g.relu(g.conv(x, array(g, "float32", 6, 3, 3, 3), array(g, "float32", 6)))
+        rows = g.view(g.permute(y, [0, 2, 1, 3]), [y.shape[0], y.shape[2], 6 * 7])
+        return g.matmul(rows, array(g, "float32", 42, 5))
+
+    check(build, {"n": 1, "h": 5}, {"n": 2, "h": 12})
+
+
 # ---- narrow types -------------------------------------------------------------------------------
-
-
-def array(g: Graph, dtype: str, *shape: int) -> Value:
-    rng = np.random.default_rng(sum(shape))
-    return g.constant(rng.standard_normal(shape).astype(DType.parse(dtype).numpy))
 
 
 def convolved(g: Graph, dtype: str) -> tuple[Value, ...]:
@@ -185,18 +237,7 @@ SIZES = ({"n": 2, "w": 5}, {"n": 1, "w": 3}, {"n": 3, "w": 33})
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", NARROW_FLOATS)
 def test_narrow_floats_compute_in_float32(name: str, dtype: str) -> None:
-    """Sums that are close to the middle of two narrow floats may be rounded to either."""
-    run = native(lambda g: NARROW_FLOATS[name](g, dtype))
-    rng = np.random.default_rng(1)
-    for numbers in SIZES:
-        feeds = drawn(run.graph, numbers, rng)
-        want = cpu_eval_graph(run.graph, feeds)
-        unit = float(ml_dtypes.finfo(DType.parse(dtype).numpy).eps)
-        for key, x in run.eval(feeds).items():
-            assert (x.dtype, x.shape) == (want[key].dtype, want[key].shape)
-            wide = want[key].astype(np.float64)
-            largest = np.abs(wide).max(initial=0)
-            np.testing.assert_allclose(x.astype(np.float64), wide, unit, unit * largest)
+    native_close(lambda g: NARROW_FLOATS[name](g, dtype), *SIZES)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32"])
