@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,7 @@ __all__ = ["Calls", "Lowering", "layout_of", "run_alone"]
 Array = np.ndarray[Any, Any]
 
 Calls = list[NativeCall]
+Tail = Callable[[Epilogue], Calls]
 
 
 def layout_of(operand: Operand | None) -> StridedLayout | None:
@@ -56,6 +58,7 @@ class Lowering:
     packed: list[Array] = field(default_factory=list)
     constants: dict[int, Array] = field(default_factory=dict)
     before: Calls = field(default_factory=list)
+    _tails: dict[int, Tail] = field(default_factory=dict)
     _known: dict[tuple[Any, ...], PackedConstant] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,8 +117,20 @@ class Lowering:
         call = copy_call(out.layout, source.layout, self.itemsize(out))
         return NativeCall("copy", call, (out, source))
 
+    @contextmanager
+    def ending(self, buffer: int, tail: Tail) -> Iterator[None]:
+        """Let another function apply what is left of programs for a buffer."""
+        self._tails[buffer] = tail
+        try:
+            yield
+        finally:
+            del self._tails[buffer]
+
     def behind(self, step: Step, epilogue: Epilogue) -> Calls:
         """Apply what is left of a program, in place."""
+        tail = self._tails.get(step.writes[0].buffer)
+        if tail is not None:
+            return tail(epilogue)
         if epilogue.rest is None:
             return []
         return self.scalar(epilogue.rest, step.writes, (step.writes[0], *epilogue.extras))
@@ -175,8 +190,7 @@ class Lowering:
             address = source.ctypes.data + offset * source.itemsize
             addresses = (address, target.ctypes.data)
             run_alone(self.library, family, call, addresses[::-1] if target_first else addresses)
-            found = self._known[key] = PackedConstant(len(self.packed))
-            self.packed.append(target)
+            found = self._known[key] = self.kept(target)
         return found
 
     def keep(
@@ -191,9 +205,13 @@ class Lowering:
         """
         if (*name, 0) not in self._known:
             for i, array in enumerate(make()):
-                self._known[*name, i] = PackedConstant(len(self.packed))
-                self.packed.append(array)
+                self._known[*name, i] = self.kept(array)
         return [self._known[*name, i] for i in range(count)]
+
+    def kept(self, array: Array) -> PackedConstant:
+        """Return a constant that a kernel reads as it is."""
+        self.packed.append(array)
+        return PackedConstant(len(self.packed) - 1)
 
     def taken(self) -> Calls:
         """Return the calls that make operands of the step at hand; that step is done then."""
