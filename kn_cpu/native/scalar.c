@@ -71,6 +71,20 @@ MEMORY(i16, int16_t, int32_t, IDENTITY, IDENTITY)
 MEMORY(u16, uint16_t, int32_t, IDENTITY, IDENTITY)
 MEMORY(u32, uint32_t, int64_t, IDENTITY, IDENTITY)
 
+static void load_half(void *d, const char *from, int64_t stride, int64_t n) {
+    if (stride == 1)
+        halves_to_floats(d, (const void *)from, n);
+    else
+        load_f16(d, from, stride, n);
+}
+
+static void store_half(char *to, int64_t stride, const void *s, int64_t n) {
+    if (stride == 1)
+        floats_to_halves((void *)to, s, n);
+    else
+        store_f16(to, stride, s, n);
+}
+
 typedef struct {
     void (*load)(void *d, const char *from, int64_t stride, int64_t n);
     void (*store)(char *to, int64_t stride, const void *s, int64_t n);
@@ -81,7 +95,7 @@ typedef struct {
 static const type_row types[] = {
     [KN_SCALAR_F32] = {load_4, store_4, 4, 4, 1},      [KN_SCALAR_I32] = {load_4, store_4, 4, 4, 1},
     [KN_SCALAR_F64] = {load_8, store_8, 8, 8, 1},      [KN_SCALAR_I64] = {load_8, store_8, 8, 8, 1},
-    [KN_SCALAR_F16] = {load_f16, store_f16, 2, 4, 0},  [KN_SCALAR_BF16] = {load_bf16, store_bf16, 2, 4, 0},
+    [KN_SCALAR_F16] = {load_half, store_half, 2, 4, 0}, [KN_SCALAR_BF16] = {load_bf16, store_bf16, 2, 4, 0},
     [KN_SCALAR_I8] = {load_i8, store_i8, 1, 4, 0},     [KN_SCALAR_U8] = {load_u8, store_u8, 1, 4, 0},
     [KN_SCALAR_I16] = {load_i16, store_i16, 2, 4, 0},  [KN_SCALAR_U16] = {load_u16, store_u16, 2, 4, 0},
     [KN_SCALAR_U32] = {load_u32, store_u32, 4, 8, 0},
