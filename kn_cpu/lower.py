@@ -17,7 +17,7 @@ from kn_cpu.steps.matmul import matmul
 from kn_cpu.steps.norm import norm, softmax
 from kn_cpu.steps.pool import pool
 from kn_cpu.steps.recurrent import recurrent
-from kn_cpu.steps.reduce import arg_reduce, reduce
+from kn_cpu.steps.reduce import arg_reduce, reduce, reduce_to
 from kn_cpu.steps.resize import resize
 from kn_cpu.steps.sort import cumulative, top_k
 from kn_cpu.steps.source import iota, sizes
@@ -35,7 +35,7 @@ from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.recurrent import Recurrent
-from kn_graph.ops.reduce import ArgReduce, Reduce
+from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
 from kn_graph.ops.resize import Resize
 from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_graph.ops.sort import TopK
@@ -61,6 +61,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Pool: widened(pool, FLOATS),
     Recurrent: recurrent,
     Reduce: widened(reduce, NUMBERS),
+    ReduceTo: widened(reduce_to, NUMBERS),
     Resize: widened(resize, FLOATS),
     ScatterElements: scatter_elements,
     ScatterND: scatter_nd,

@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
-from kn_cpu.calls import NativeCall, UnsupportedError
+from collections.abc import Mapping, Sequence
+
+from kn_cpu.calls import NativeCall, Status, UnsupportedError
+from kn_cpu.fill import report_call
 from kn_cpu.lowering import Calls, Lowering
-from kn_cpu.reduce import ARG_TYPES, REDUCE_TYPES, arg_reduce_call, reduce_call
-from kn_graph.ops.reduce import ArgReduce, Reduce
+from kn_cpu.reduce import (
+    ARG_TYPES,
+    REDUCE_TYPES,
+    arg_reduce_call,
+    reduce_call,
+    reduce_to_call,
+)
+from kn_graph.dim import Symbol, evaluate, size_min, size_sum
+from kn_graph.errors import ExecutionError, KnError
+from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
 from kn_plan.plan import Step
 
-__all__ = ["arg_reduce", "reduce"]
+__all__ = ["arg_reduce", "reduce", "reduce_to"]
 
 
 def reduce(low: Lowering, step: Step, op: Reduce) -> Calls:
     """Reduce axes."""
     (x,), (out,) = step.reads, step.writes
-    dtype = low.dtype(x)
+    _check(low, step, op)
+    call = reduce_call(op.fn, low.dtype(x), out.layout, x.layout, op.axes)
+    return [NativeCall("reduce", call, (out, x))]
+
+
+def reduce_to(low: Lowering, step: Step, op: ReduceTo) -> Calls:
+    """Reduce the axes whose size becomes 1; sizes that are neither 1 nor the same are an error."""
+    (x,), (out,) = step.reads, step.writes
+    _check(low, step, op)
+    old, new = x.layout.sizes, out.layout.sizes
+    wrong = [(m - 1) * (m - n) for n, m in zip(old, new, strict=True)]
+
+    def error(words: Sequence[int], env: Mapping[Symbol, int]) -> KnError | None:
+        if not words[0]:
+            return None
+        sizes = ([evaluate(n, env) for n in shape] for shape in (old, new))
+        found = ExecutionError("cannot reduce {} to {}".format(*sizes))
+        found.add_context(f"node {step.label} ({step.kind})")
+        return found
+
+    call = reduce_to_call(op.fn, low.dtype(x), out.layout, x.layout)
+    guard = size_min(1, size_sum([n * n for n in wrong]))
+    report = NativeCall("fill", report_call(), (Status(error),), guard)
+    return [report, NativeCall("reduce", call, (out, x))]
+
+
+def _check(low: Lowering, step: Step, op: Reduce | ReduceTo) -> None:
+    dtype = low.dtype(step.reads[0])
     if dtype not in REDUCE_TYPES:
         raise UnsupportedError(f"there is no kernel for {op.fn} of {dtype}")
     narrow = step.node is not None and step.node.results[0].dtype is not dtype
     if op.fn == "mean" and narrow and not dtype.is_float:
         raise UnsupportedError("the total of a mean of narrow integers wraps")
-    call = reduce_call(op.fn, dtype, out.layout, x.layout, op.axes)
-    return [NativeCall("reduce", call, (out, x))]
 
 
 def arg_reduce(low: Lowering, step: Step, op: ArgReduce) -> Calls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -96,6 +97,31 @@ def test_sizes_and_positions(dtype: str) -> None:
         return [made, g.binary("mul", turned, turned), positions, g.view(positions, [n, 3])]
 
     check(build, *N, {"n": 9000})
+
+
+# ---- reductions ---------------------------------------------------------------------------------
+
+
+def reduced_to(g: Graph, *, fn: ReduceFn, dtype: str) -> Value:
+    """Return a reduction to the shape of another input."""
+    return g.reduce_to(
+        fn, g.input("x", dtype, ["n", 4, "w"]), g.input("y", dtype, ["a", 4, "b"]).shape
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "float16", "int8"])
+def test_reductions_of_axes_that_sizes_choose(dtype: str) -> None:
+    fns: tuple[ReduceFn, ...] = ("sum", "max", "prod")
+    sizes = [{"n": 5, "w": 9, "a": a, "b": b} for a in (1, 5) for b in (1, 9)]
+    for fn in fns if dtype == "int8" else NUMBER_FNS:
+        native_close(partial(reduced_to, fn=fn, dtype=dtype), *sizes)
+
+
+def test_a_reduction_to_other_sizes_is_an_error() -> None:
+    run = native(lambda g: reduced_to(g, fn="sum", dtype="float32"))
+    x, y = (np.ones((5, 4, n), np.float32) for n in (6, 3))
+    with pytest.raises(ExecutionError, match=r"reduce_sum_to.*cannot reduce \[5, 4, 6\] to \[5"):
+        run.eval({"x": x, "y": y})
 
 
 # ---- images -------------------------------------------------------------------------------------
