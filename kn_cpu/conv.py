@@ -13,12 +13,14 @@ from kn_cpu.product import (
     Registers,
     balanced,
     ceil_to,
+    even_blocks,
     even_stride,
     packed_size,
     round_up,
 )
-from kn_graph.dim import Size, ceildiv, size_max, size_prod
+from kn_graph.dim import Size, size_max, size_prod
 from kn_graph.window import Pads
+from kn_plan.derived import derive
 from kn_plan.layout import StridedLayout
 
 __all__ = ["ConvProblem", "Order", "conv_call", "weight_layout", "window_order"]
@@ -33,9 +35,6 @@ SHORT = 8
 """Of the same name in `native/conv.c`."""
 
 ENOUGH_UNITS = 16
-
-ASSUMED = 64
-"""A size that is not known."""
 
 UNIT_WORK = 1 << 19
 """Multiplications that are worth a work unit, while there are not enough units for all threads."""
@@ -169,13 +168,12 @@ def conv_call(
             not evenly spaced.
     """
     p = problem
-    rows, cols = _blocks(registers, p)
+    rows, cols, units = _blocks(registers, p)
     depth = _depth_block(registers, order, *_runs(p, order))
     images = p.x.sizes[0]
     sizes = (images, p.groups, p.channels, p.cols, *p.geometry, rows, cols, depth, order)
     x = (p.x.strides[0], p.x.strides[1], *spread(p.x.strides[2:], 0))
     places = (*x, *_places(p.out), *_places(p.residual))
-    units = images * p.groups * ceildiv(size_prod(p.windows), rows) * ceildiv(p.cols, cols)
     scratch = _scratch(registers, p, order, rows, cols)
     more: tuple[Size, ...] = ()
     if program is not None:
@@ -217,26 +215,25 @@ def _depth_block(registers: Registers, order: Order, run: Size, positions: Size)
     return balanced(run, registers.depth)
 
 
-def _blocks(registers: Registers, p: ConvProblem) -> tuple[Size, Size]:
-    """Return how many pixels and output channels a unit has."""
-    tile, panel = registers.rows, registers.panel
-    pixels = size_prod(p.windows)
-    cols = balanced(p.cols, 512, panel)
-    if not isinstance(pixels, int) or not isinstance(cols, int):
-        return balanced(pixels, 8 * tile, tile), cols
-    rows = balanced(pixels, 192, tile)
-    assert isinstance(rows, int)
+def _blocks(registers: Registers, p: ConvProblem) -> tuple[Size, Size, Size]:
+    """Return how many pixels and output channels a unit has, and how many units there are."""
+    pixels, depth = size_prod(p.windows), p.channels * size_prod(p.kernel)
+    sizes = (p.x.sizes[0] * p.groups, pixels, p.cols, depth)
+    rows, cols, units = derive(_divided, 3, registers.rows, registers.panel, *sizes)
+    return rows, cols, units
+
+
+def _divided(
+    tile: int, panel: int, planes: int, pixels: int, channels: int, depth: int
+) -> tuple[int, int, int]:
+    rows, cols = even_blocks(pixels, 192, tile), even_blocks(channels, 512, panel)
 
     def count() -> int:
-        images = p.x.sizes[0] if isinstance(p.x.sizes[0], int) else 1
-        assert isinstance(p.cols, int)
-        return images * p.groups * -(-pixels // rows) * -(-p.cols // cols)
+        return planes * -(-pixels // rows) * -(-channels // cols)
 
-    channels = p.channels if isinstance(p.channels, int) else ASSUMED
-    work = count() * rows * cols * channels * size_prod(p.kernel)
-    assert isinstance(work, int)
+    work = planes * pixels * channels * depth
     wanted = min(ENOUGH_UNITS, max(1, work // UNIT_WORK))
-    while count() < wanted:
+    while 0 < count() < wanted:
         if rows > 8 * tile:
             rows = round_up(rows // 2, tile)
         elif cols > 2 * panel:
@@ -247,7 +244,7 @@ def _blocks(registers: Registers, p: ConvProblem) -> tuple[Size, Size]:
             cols = panel
         else:
             break
-    return rows, cols
+    return rows, cols, count()
 
 
 def _scratch(registers: Registers, p: ConvProblem, order: Order, rows: Size, cols: Size) -> Size:

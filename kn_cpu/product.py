@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kn_cpu.scalar import ScalarKernel
-from kn_graph.dim import Size, ceildiv, size_max
+from kn_graph.dim import Size, ceildiv
+from kn_plan.derived import derive
 from kn_plan.layout import StridedLayout
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Registers",
     "balanced",
     "ceil_to",
+    "even_blocks",
     "even_stride",
     "packed_size",
     "round_up",
@@ -55,10 +57,18 @@ REGISTERS: Mapping[str, Registers] = {
 
 def balanced(total: Size, most: int, multiple: int = 1) -> Size:
     """Return the size of equal blocks of at most `most`; all but the last are multiples."""
-    blocks = size_max(1, ceildiv(total, most))
-    if isinstance(total, int) and isinstance(blocks, int):
-        return max(1, round_up(-(-total // blocks), multiple))
-    return most
+    (size,) = derive(_balanced, 1, total, most, multiple)
+    return size
+
+
+def _balanced(total: int, most: int, multiple: int) -> tuple[int]:
+    return (even_blocks(total, most, multiple),)
+
+
+def even_blocks(total: int, most: int, multiple: int = 1) -> int:
+    """Return the same for numbers."""
+    blocks = max(1, -(-total // most))
+    return max(1, round_up(-(-total // blocks), multiple))
 
 
 def round_up(n: int, multiple: int) -> int:

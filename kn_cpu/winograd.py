@@ -1,6 +1,6 @@
 """Winograd's convolution for the native kernels; the numbers are those of `native/kn_winograd.h`.
 
-Where it is chosen is `kn_cpu.conv.choose_algorithm`'s matter. Its results are about ten times less
+Where it is chosen is `kn_cpu.conv_choice`'s matter. Its results are about ten times less
 exact than those of the direct kernel (`ERROR_FACTOR`), and a NaN or an infinity spreads to the
 whole tile of 4 x 4 results that it touches.
 """
@@ -11,8 +11,9 @@ from math import inf
 
 from kn_cpu.axes import KernelCall, float_bits
 from kn_cpu.conv import ConvProblem, spread
-from kn_cpu.product import Registers, balanced, ceil_to, packed_size, round_up
+from kn_cpu.product import Registers, balanced, ceil_to, even_blocks, packed_size, round_up
 from kn_graph.dim import Size, ceildiv
+from kn_plan.derived import derive
 from kn_plan.layout import StridedLayout
 
 __all__ = [
@@ -73,14 +74,12 @@ def winograd_call(
     p = problem
     images, channels = p.x.sizes[:2]
     _, height, width = p.windows
-    tiles = images * ceildiv(height, SIDE) * ceildiv(width, SIDE)
-    rows, cols = _blocks(registers, channels, p.cols, tiles)
+    rows, cols, units = _blocks(registers, p)
     depth = balanced(channels, registers.depth)
     before = tuple(b for b, _ in p.pads)
     sizes = (images, channels, p.cols, *p.x.sizes[2:], height, width, *before, rows, cols, depth)
     places = (*_places(p.x), *_places(p.out), *_places(p.residual))
     numbers = (*sizes, float_bits(low), float_bits(high), *places)
-    units = ceildiv(tiles, rows) * ceildiv(p.cols, cols)
     return KernelCall("winograd_f32", numbers, units, 1, _scratch(registers, channels, rows, cols))
 
 
@@ -90,22 +89,27 @@ def _places(layout: StridedLayout | None) -> tuple[Size, ...]:
     return (layout.strides[0], *spread(layout.strides[2:], 0)[1:])
 
 
-def _blocks(registers: Registers, channels: Size, outputs: Size, tiles: Size) -> tuple[int, int]:
-    """Return how many tiles and output channels a unit has."""
-    tile, panel = registers.rows, registers.panel
-    depth = channels if isinstance(channels, int) else 128
-    cols = round_up(outputs, panel) if isinstance(outputs, int) else 4 * panel
-    cols = min(cols, 4 * panel)
-    most = CACHE // (4 * POINTS * (depth + cols))
-    rows = max(tile, min(most // tile * tile, 4 * tile))
-    if isinstance(tiles, int) and isinstance(outputs, int):
-        rows = int(str(balanced(max(1, tiles), rows)))
-        while cols > panel and -(-tiles // rows) * -(-outputs // cols) < ENOUGH_UNITS:
-            cols = round_up(cols // 2, panel)
-    return rows, cols
+def _blocks(registers: Registers, p: ConvProblem) -> tuple[Size, Size, Size]:
+    """Return how many tiles and output channels a unit has, and how many units there are."""
+    _, height, width = p.windows
+    sizes = (p.x.sizes[0], height, width, p.channels, p.cols)
+    rows, cols, units = derive(_divided, 3, registers.rows, registers.panel, *sizes)
+    return rows, cols, units
 
 
-def _scratch(registers: Registers, channels: Size, rows: int, cols: int) -> Size:
+def _divided(
+    tile: int, panel: int, images: int, height: int, width: int, channels: int, outputs: int
+) -> tuple[int, int, int]:
+    tiles = images * -(-height // SIDE) * -(-width // SIDE)
+    cols = min(round_up(outputs, panel), 4 * panel)
+    most = CACHE // (4 * POINTS * (channels + cols))
+    rows = even_blocks(max(1, tiles), max(tile, min(most // tile * tile, 4 * tile)))
+    while cols > panel and -(-tiles // rows) * -(-outputs // cols) < ENOUGH_UNITS:
+        cols = round_up(cols // 2, panel)
+    return rows, cols, -(-tiles // rows) * -(-outputs // cols)
+
+
+def _scratch(registers: Registers, channels: Size, rows: Size, cols: Size) -> Size:
     """Return the bytes that `divide_scratch` of winograd.c hands out."""
     vector = registers.vector
     planes = rows * ceil_to(channels, vector) + vector + rows * cols + vector

@@ -14,6 +14,7 @@ import numpy as np
 
 from kn_graph.dim import Atom, Dim, FloorDiv, Let, Max, Size, Symbol, UnboundSymbolError, symbols_of
 from kn_graph.dim.evaluate import ordered_atoms
+from kn_plan.derived import Derived, Rule
 
 __all__ = ["Binder", "NumberTable"]
 
@@ -69,9 +70,9 @@ class Binder:
     def __init__(self, sizes: Sequence[Size], slots: Sequence[int]) -> None:
         found = {s for size in sizes if isinstance(size, Dim) for s in size.symbols}
         self.symbols: tuple[Symbol, ...] = tuple(sorted(found))
-        self.source = _source(sizes, self.symbols)
+        self.source, rules = _source(sizes, self.symbols)
         self._slots = np.asarray(slots, np.intp)
-        self._evaluate = _compiled(self.source)
+        self._evaluate = _compiled(self.source, rules)
 
     def expressions(self, env: Mapping[Symbol, int]) -> list[int]:
         """Return the number of each different expression.
@@ -95,19 +96,22 @@ class Binder:
         return numbers[self._slots]
 
 
-def _compiled(source: str) -> Callable[..., list[int]]:
-    space: dict[str, Any] = {}
+def _compiled(source: str, rules: Mapping[str, Rule]) -> Callable[..., list[int]]:
+    space: dict[str, Any] = dict(rules)
     exec(compile(source, "<binding>", "exec"), space)  # the text holds numbers and our own names
     function: Callable[..., list[int]] = space["bind"]
     return function
 
 
-def _source(sizes: Sequence[Size], symbols: Sequence[Symbol]) -> str:
+def _source(
+    sizes: Sequence[Size], symbols: Sequence[Symbol]
+) -> tuple[str, Mapping[str, Rule]]:
     writer = _Writer(symbols)
     rows = [writer.text(size) for size in sizes]
     arguments = ", ".join(f"s{i}" for i in range(len(symbols)))
     body = [*writer.lines, f"return [{', '.join(rows)}]"]
-    return f"def bind({arguments}):\n" + "".join(f"    {line}\n" for line in body)
+    source = f"def bind({arguments}):\n" + "".join(f"    {line}\n" for line in body)
+    return source, {name: rule for rule, name in writer.rules.items()}
 
 
 class _Writer:
@@ -115,6 +119,8 @@ class _Writer:
 
     def __init__(self, symbols: Sequence[Symbol]) -> None:
         self.lines: list[str] = []
+        self.rules: dict[Rule, str] = {}
+        self._calls: dict[str, str] = {}
         self._names: dict[Atom, str] = {s: f"s{i}" for i, s in enumerate(symbols)}
         self._products: dict[tuple[Atom, ...], str] = {}
 
@@ -128,9 +134,22 @@ class _Writer:
 
     def _name(self, atom: Atom) -> None:
         args = [self._sum(a) for a in atom.args]
-        text = _ATOMS[type(atom)](args)
+        if isinstance(atom, Derived):
+            text = f"{self._call(atom.rule, args)}[{atom.place}]"
+        else:
+            text = _ATOMS[type(atom)](args)
         name = self._names[atom] = f"t{len(self._names)}"
         self.lines.append(f"{name} = {text}")
+
+    def _call(self, rule: Rule, args: list[str]) -> str:
+        """Return the name of all results of a function."""
+        name = self.rules.setdefault(rule, f"f{len(self.rules)}")
+        text = f"{name}({', '.join(args)})"
+        known = self._calls.get(text)
+        if known is None:
+            known = self._calls[text] = f"r{len(self._calls)}"
+            self.lines.append(f"{known} = {text}")
+        return known
 
     def _sum(self, size: Size) -> str:
         if isinstance(size, int):

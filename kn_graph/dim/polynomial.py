@@ -184,12 +184,14 @@ def _weight(size: Size) -> int:
     return len(size.terms) + sum(a.weight for a in size.atoms)
 
 
-_interned: WeakValueDictionary[tuple[type[Atom], tuple[Size, ...]], Atom] = WeakValueDictionary()
+AtomKind: TypeAlias = "Callable[[tuple[Size, ...]], Atom]"
+
+_interned: WeakValueDictionary[tuple[AtomKind, tuple[Size, ...]], Atom] = WeakValueDictionary()
 _interning = Lock()
 
 
-def intern(kind: type[Atom], *args: Size) -> Atom:
-    """Return the one atom of a kind with these arguments."""
+def intern(kind: AtomKind, *args: Size) -> Atom:
+    """Return the one atom of a kind, a class or what makes its objects, with these arguments."""
     found = _interned.get((kind, args))
     if found is None:
         with _interning:  # two threads must not make one each: atoms compare by identity
