@@ -29,8 +29,8 @@ if __package__ in (None, ""):  # run as a script: the folder above is not on the
 from benchmarks.cpu_rows import Case, measure
 from kn_cpu.axes import KernelCall
 from kn_cpu.conv import ConvProblem, conv_call, packed_weights, weight_layout, window_order
-from kn_cpu.conv_choice import Algorithm, choose_algorithm
-from kn_cpu.depthwise import depthwise_call
+from kn_cpu.conv_choice import winograd_wins
+from kn_cpu.depthwise import depthwise_call, is_depthwise
 from kn_cpu.gemm import gemm_call, pack_call, packed_layout
 from kn_cpu.native import STEP, NativeLibrary, library
 from kn_cpu.product import REGISTERS, Registers, packed_size
@@ -189,19 +189,20 @@ def chain(b: Bench, x: Array, w: Array, stride: int, groups: int) -> tuple[Case,
         layout_of(current), layout_of(outs[0]), (k, k), (stride,) * 2, (1, 1), pads, groups
     )
     regs = b.registers
-    kind = choose_algorithm(problem, regs)
-    if kind is Algorithm.DEPTHWISE:
+    if is_depthwise(problem):
+        kind = "depthwise"
         call, weights = depthwise_call(regs, problem, low=0), aligned((k * k, w.shape[0]))
         weights[...] = w.reshape(w.shape[0], -1).T
-    elif kind is Algorithm.WINOGRAD:
+    elif winograd_wins(problem, regs):
+        kind = "winograd"
         call, floats = winograd_call(regs, problem, low=0), winograd_weights_size(problem, regs)
         weights = b.packed("winograd", winograd_weights_call(problem, regs), w, floats)
     else:
-        order = window_order(problem.x, problem.kernel, groups)
+        kind, order = "direct", window_order(problem.x, problem.kernel, groups)
         call, floats = conv_call(regs, problem, order, low=0), packed_weights(regs, problem)
         pack = pack_call(weight_layout(layout_of(w), groups, order), regs)
         weights = b.packed("gemm", pack, w, floats)
-    family = {"direct": "conv"}.get(kind.value, kind.value)
+    family = "conv" if kind == "direct" else kind
     calls: list[Call] = []
     nodes, name = [], "x"
     for i in range(length):
@@ -213,7 +214,7 @@ def chain(b: Bench, x: Array, w: Array, stride: int, groups: int) -> tuple[Case,
         name = after
     flops = 2.0 * length * np.prod(shape) * w[0].size
     case = Case("", b.native(calls), {"ort": b.ort(nodes, x, {"w": w, "b": bias})}, float(flops))
-    return case, kind.value
+    return case, kind
 
 
 def convs(b: Bench) -> Iterator[Case]:

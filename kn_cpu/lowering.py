@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import NativeCall, PackedConstant, Pointer, UnsupportedError
+from kn_cpu.calls import NativeCall, PackedConstant, Pointer, Table, UnsupportedError
 from kn_cpu.copy import copy_call
 from kn_cpu.epilogue import Epilogue
 from kn_cpu.memory import aligned, dense
 from kn_cpu.native import STEP, NativeLibrary
 from kn_cpu.product import REGISTERS, Registers
 from kn_cpu.scalar import ScalarRefusal, compile_program
-from kn_graph.dim import evaluate
+from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.dtype import DType
 from kn_graph.types import Shape
 from kn_plan.layout import StridedLayout
@@ -60,6 +60,7 @@ class Lowering:
     before: Calls = field(default_factory=list)
     _tails: dict[int, Tail] = field(default_factory=dict)
     _known: dict[tuple[Any, ...], PackedConstant] = field(default_factory=dict)
+    _late: dict[tuple[Any, ...], Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with the plan's buffers."""
@@ -184,14 +185,37 @@ class Lowering:
         key = (operand.buffer, operand.layout, call.kernel, call.numbers)
         found = self._known.get(key)
         if found is None:
-            source = dense(self.constants[operand.buffer])
-            target = aligned(4 * floats).view(np.float32)
-            offset: Any = operand.layout.offset
-            address = source.ctypes.data + offset * source.itemsize
-            addresses = (address, target.ctypes.data)
-            run_alone(self.library, family, call, addresses[::-1] if target_first else addresses)
-            found = self._known[key] = self.kept(target)
+            made = self._packed(operand, floats, family, call, target_first)
+            found = self._known[key] = self.kept(made)
         return found
+
+    def pack_if(
+        self, guard: Size, operand: Operand, floats: int, family: str, call: KernelCall
+    ) -> PackedConstant | Table:
+        """Do the same for a call that not all sizes choose: when the first ones do."""
+        if isinstance(guard, int):
+            return self.pack(operand, floats, family, call)
+        key = (operand.buffer, operand.layout, call.kernel, call.numbers)
+
+        def make(env: Mapping[Symbol, int]) -> Array:
+            if not evaluate(guard, env):
+                return np.empty(0, np.float32)
+            if key not in self._late:
+                self._late[key] = self._packed(operand, floats, family, call, False)
+            return self._late[key]
+
+        return Table(make)
+
+    def _packed(
+        self, operand: Operand, floats: int, family: str, call: KernelCall, target_first: bool
+    ) -> Array:
+        source = dense(self.constants[operand.buffer])
+        target: Array = aligned(4 * floats).view(np.float32)
+        offset: Any = operand.layout.offset
+        address = source.ctypes.data + offset * source.itemsize
+        addresses = (address, target.ctypes.data)
+        run_alone(self.library, family, call, addresses[::-1] if target_first else addresses)
+        return target
 
     def keep(
         self, name: tuple[Any, ...], count: int, make: Callable[[], Sequence[Array]]

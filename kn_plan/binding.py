@@ -103,9 +103,7 @@ def _compiled(source: str, rules: Mapping[str, Rule]) -> Callable[..., list[int]
     return function
 
 
-def _source(
-    sizes: Sequence[Size], symbols: Sequence[Symbol]
-) -> tuple[str, Mapping[str, Rule]]:
+def _source(sizes: Sequence[Size], symbols: Sequence[Symbol]) -> tuple[str, Mapping[str, Rule]]:
     writer = _Writer(symbols)
     rows = [writer.text(size) for size in sizes]
     arguments = ", ".join(f"s{i}" for i in range(len(symbols)))

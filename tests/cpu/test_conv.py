@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kn_cpu.conv import ConvProblem, conv_call, packed_weights, weight_layout, window_order
-from kn_cpu.conv_choice import Algorithm, choose_algorithm
+from kn_cpu.conv_choice import winograd_wins
 from kn_cpu.copy import copy_call
 from kn_cpu.depthwise import depthwise_call, depthwise_weights, is_depthwise
 from kn_cpu.gemm import pack_call
@@ -311,21 +311,40 @@ def problem_of(channels: Any, cols: int, side: Any, images: Any = 1) -> ConvProb
     return ConvProblem(last(channels), last(cols), (3, 3), (1, 1), (1, 1), same(3))
 
 
-@pytest.mark.parametrize(
-    ("channels", "cols", "side", "images", "expected"),
-    [
-        (64, 64, 56, 1, Algorithm.WINOGRAD),
-        (128, 128, 28, 1, Algorithm.WINOGRAD),
-        (256, 256, 14, 1, Algorithm.WINOGRAD),
-        (512, 512, 7, 1, Algorithm.DIRECT),
-        (512, 512, 7, 8, Algorithm.WINOGRAD),
-        (3, 64, 224, 1, Algorithm.DIRECT),
-        (64, 64, symbol("side"), symbol("images"), Algorithm.WINOGRAD),
-    ],
-)
+CHOICES = [
+    (64, 64, 56, 1, 1),
+    (128, 128, 28, 1, 1),
+    (256, 256, 14, 1, 1),
+    (512, 512, 7, 1, 0),
+    (512, 512, 7, 8, 1),
+    (3, 64, 224, 1, 0),
+]
+
+
+@pytest.mark.parametrize(("channels", "cols", "side", "images", "expected"), CHOICES)
 def test_the_choice_follows_measured_times(
-    channels: int, cols: int, side: Any, images: Any, expected: Algorithm
+    channels: int, cols: int, side: int, images: int, expected: int
 ) -> None:
     problem = problem_of(channels, cols, side, images)
-    assert choose_algorithm(problem, REGISTERS["avx512"]) is expected
-    assert choose_algorithm(problem, REGISTERS["avx512"], strict=True) is Algorithm.DIRECT
+    assert winograd_wins(problem, REGISTERS["avx512"]) == expected
+    assert winograd_wins(problem, REGISTERS["avx512"], strict=True) == 0
+
+
+@pytest.mark.parametrize(("channels", "cols", "side", "images", "_"), CHOICES)
+def test_symbolic_sizes_get_the_blocks_of_known_ones(
+    channels: int, cols: int, side: int, images: int, _: int
+) -> None:
+    registers = REGISTERS["avx512"]
+    sizes = symbol("side"), symbol("images")
+    known, symbolic = problem_of(channels, cols, side, images), problem_of(channels, cols, *sizes)
+    env = {s: n for size, n in zip(sizes, (side, images), strict=True) for s in size.symbols}
+    for call in (
+        lambda p: conv_call(registers, p, window_order(p.x, p.kernel)),
+        lambda p: winograd_call(registers, p),
+    ):
+        want, got = call(known), call(symbolic)
+        assert [evaluate(n, env) for n in got.numbers] == list(want.numbers)
+        assert evaluate(got.units, env) == want.units
+        assert evaluate(got.scratch, env) == want.scratch
+    wins = winograd_wins(symbolic, registers)
+    assert evaluate(wins, env) == winograd_wins(known, registers)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kn_graph.dim import Size, UnboundSymbolError, ceildiv, evaluate, size_max, size_min, symbol
 from kn_plan.binding import NumberTable
+from kn_plan.derived import derive
 
 N, M = symbol("n"), symbol("m")
 SN: Any = N.as_symbol
@@ -87,3 +88,36 @@ def test_a_symbol_without_a_number_is_named() -> None:
     table.add(N + M)
     with pytest.raises(UnboundSymbolError, match="size m has no number"):
         table.binder()({SN: 3})
+
+
+def halves_down_to(n: int, least: int) -> tuple[int, int]:
+    """Return n halved until it is at most `least`, and how often."""
+    times = 0
+    while n > least:
+        n, times = n // 2, times + 1
+    return n, times
+
+
+def test_a_function_of_known_sizes_is_called_at_once() -> None:
+    assert derive(halves_down_to, 2, 100, 10) == (6, 4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(sizes(), st.integers(1, 40), st.integers(0, 40))
+def test_functions_of_sizes_are_computed_when_sizes_are_bound(size: Size, n: int, m: int) -> None:
+    results = derive(halves_down_to, 2, size * N, 5)
+    table = NumberTable()
+    table.add_all([results[0] * M + 1, *results])
+    halved, times = halves_down_to(evaluate(size, env(n, m)) * n, 5)
+    assert table.binder()(env(n, m)).tolist() == [halved * m + 1, halved, times]
+    assert [evaluate(r, env(n, m)) for r in results] == [halved, times]
+
+
+def test_equal_functions_of_equal_sizes_are_one_number_and_one_call() -> None:
+    first, second = (derive(halves_down_to, 2, N * M, 5) for _ in range(2))
+    assert first == second
+    assert first[0] != first[1]
+    assert derive(halves_down_to, 2, N, 5) != first
+    table = NumberTable()
+    table.add_all([*first, *second, first[0] + 1])
+    assert table.binder().source.count("(p0, 5)") == 1
