@@ -90,6 +90,16 @@ class ConvProblem:
         """Number of windows along each of three axes."""
         return spread(self.out.sizes[2:], 1)
 
+    def behind(self, program: BlockProgram | None, scratch: Size) -> tuple[tuple[Size, ...], Size]:
+        """Return the numbers of a program over pixels and channels, and the scratch with its own.
+
+        Raises:
+            ValueError: the pixels of one of its operands are not evenly spaced.
+        """
+        if program is None:
+            return (), scratch
+        return program.numbers((0, *range(2, self.out.rank)), 1), program.scratch(scratch)
+
     @property
     def geometry(self) -> tuple[Size, ...]:
         """Sizes of x, windows and kernel, strides, dilations, pads before: three of each."""
@@ -174,11 +184,7 @@ def conv_call(
     sizes = (images, p.groups, p.channels, p.cols, *p.geometry, rows, cols, depth, order)
     x = (p.x.strides[0], p.x.strides[1], *spread(p.x.strides[2:], 0))
     places = (*x, *_places(p.out), *_places(p.residual))
-    scratch = _scratch(registers, p, order, rows, cols)
-    more: tuple[Size, ...] = ()
-    if program is not None:
-        more = program.numbers((0, *range(2, p.out.rank)), 1)
-        scratch = program.scratch(scratch)
+    more, scratch = p.behind(program, _scratch(registers, p, order, rows, cols))
     flags = (float_bits(low), float_bits(high), int(program is not None))
     numbers = (*sizes, *flags, *places, *more)
     return KernelCall("conv_f32", numbers, units, 1, scratch)

@@ -6,7 +6,7 @@ from math import inf
 
 from kn_cpu.axes import KernelCall, float_bits
 from kn_cpu.conv import ConvProblem, spread
-from kn_cpu.product import Registers, ceil_to, round_up
+from kn_cpu.product import BlockProgram, Registers, ceil_to, round_up
 from kn_graph.dim import Size, ceildiv, size_max, size_prod
 from kn_plan.layout import StridedLayout
 
@@ -35,27 +35,40 @@ def depthwise_weights(w: StridedLayout) -> StridedLayout:
 
 
 def depthwise_call(
-    registers: Registers, problem: ConvProblem, *, low: float = -inf, high: float = inf
+    registers: Registers,
+    problem: ConvProblem,
+    *,
+    low: float = -inf,
+    high: float = inf,
+    program: BlockProgram | None = None,
 ) -> KernelCall:
-    """Return out = clamp(conv(x, w) + bias + residual), p = {x, w, out, bias, residual}.
+    """Return out = clamp(conv(x, w) + bias + residual).
+
+    p = {x, w, out, bias, residual, program's..}.
 
     Args:
         registers: of the instruction set.
         problem: the convolution, `is_depthwise`.
         low: lower bound of the result.
         high: upper bound of the result.
+        program: what finished lines go through, from `out` on.
+
+    Raises:
+        ValueError: the pixels of an operand of the program are not evenly spaced.
     """
     p = problem
     images, channels = p.x.sizes[:2]
     planes, height, width = p.windows
     line_work = width * channels * size_prod(p.kernel)
     lines = _lines(height, line_work)
-    sizes = (images, channels, *p.geometry, lines, float_bits(low), float_bits(high))
+    flags = (float_bits(low), float_bits(high), int(program is not None))
+    sizes = (images, channels, *p.geometry, lines, *flags)
     places = (*_places(p.x), *_places(p.out), *_places(p.residual))
     units = images * planes * ceildiv(height, lines)
     pointers = size_max(TABLE, size_prod(p.kernel) * GENERAL)
     scratch = 4 * ceil_to(channels, registers.vector) + 8 * pointers
-    return KernelCall("depthwise_f32", (*sizes, *places), units, 1, scratch)
+    more, scratch = p.behind(program, scratch)
+    return KernelCall("depthwise_f32", (*sizes, *places, *more), units, 1, scratch)
 
 
 def _lines(height: Size, line_work: Size) -> int:

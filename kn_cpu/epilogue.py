@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isnan
 
 from kn_graph.ops.elementwise import Binary, Unary
+from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand
 from kn_plan.program import Instruction, ScalarProgram
 
@@ -42,6 +44,7 @@ def split(
     *,
     scales: bool = False,
     clamps: bool = True,
+    adds: Callable[[StridedLayout], bool] = lambda layout: True,
 ) -> Epilogue:
     """Split the program of a step behind an anchor.
 
@@ -51,59 +54,72 @@ def split(
         axis: along which a bias varies.
         scales: whether the kernel multiplies.
         clamps: whether the kernel has bounds.
+        adds: whether the kernel adds a residual of a layout.
     """
     if program is None:
         return Epilogue()
-    found, current, taken = Epilogue(), 0, 0
-    for place, step in enumerate(program.instructions):
-        register = len(program.inputs) + place
-        if len(program.outputs) > 1 or _reads(program, current) != 1:
+    room = _Room(program, extras, axis, scales, clamps, adds)
+    found, current, taken = Epilogue(), 0, set[int]()
+    while len(program.outputs) == 1 and current not in program.outputs:
+        readers = [i for i, s in enumerate(program.instructions) if current in s.operands]
+        if len(readers) != 1:
             break
-        grown = _absorb(found, step, current, program, extras, axis, scales, clamps)
+        grown = room.absorb(found, program.instructions[readers[0]], current)
         if grown is None:
             break
-        found, current, taken = grown, register, place + 1
-    if program.outputs == (current,) and taken == len(program.instructions):
+        found, current = grown, len(program.inputs) + readers[0]
+        taken.add(current)
+    if program.outputs == (current,):
         return found
-    return replace(found, rest=_rest(program, current, taken), extras=extras)
+    rest, used = _rest(program, current, taken)
+    return replace(found, rest=rest, extras=tuple(extras[r - 1] for r in used))
 
 
-def _reads(program: ScalarProgram, register: int) -> int:
-    """Return how often a register is read."""
-    reads = sum(s.operands.count(register) for s in program.instructions)
-    return reads + program.outputs.count(register)
+@dataclass(frozen=True)
+class _Room:
+    """What a kernel has room for; see `split`."""
 
+    program: ScalarProgram
+    extras: tuple[Operand, ...]
+    axis: int
+    scales: bool
+    clamps: bool
+    adds: Callable[[StridedLayout], bool]
 
-def _absorb(
-    found: Epilogue,
-    step: Instruction,
-    current: int,
-    program: ScalarProgram,
-    extras: tuple[Operand, ...],
-    axis: int,
-    scales: bool,
-    clamps: bool,
-) -> Epilogue | None:
-    """Return the epilogue with one instruction more, if it has room for it."""
-    op = step.op
-    free = found.low == -inf and found.high == inf
-    if isinstance(op, Unary) and op.fn == "relu" and step.operands == (current,):
-        return replace(found, low=0.0) if clamps and free else None
-    if not isinstance(op, Binary) or current not in step.operands or not free:
+    def absorb(self, found: Epilogue, step: Instruction, current: int) -> Epilogue | None:
+        """Return the epilogue with one instruction more, if there is room for it."""
+        if isinstance(step.op, Unary) and step.op.fn == "relu":
+            return self._bounded(found, "max", 0.0)
+        if not isinstance(step.op, Binary) or step.operands.count(current) != 1:
+            return None
+        (other,) = [r for r in step.operands if r != current]
+        if other < len(self.program.inputs):
+            return self._with_operand(found, step.op.fn, self.extras[other - 1])
+        number = self.program.at(other).number
+        return self._bounded(found, step.op.fn, number) if isinstance(number, float) else None
+
+    def _bounded(self, found: Epilogue, fn: str, bound: float) -> Epilogue | None:
+        """Bounds are applied one after another; the upper one wins where they cross."""
+        if not self.clamps or isnan(bound):
+            return None
+        if fn == "min":
+            return replace(found, high=min(found.high, bound))
+        if fn == "max" and bound <= found.high:
+            return replace(found, low=max(found.low, bound))
         return None
-    (other,) = [r for r in step.operands if r != current] or [current]
-    if not 0 < other < len(program.inputs):
-        return None
-    operand = extras[other - 1]
-    column = _varies_along(operand, axis)
-    if op.fn == "mul" and scales and column:
-        plain = found == Epilogue()
-        return replace(found, scale=operand) if plain else None
-    if op.fn != "add":
-        return None
-    if column and found.bias is None and found.residual is None:
-        return replace(found, bias=operand)
-    return replace(found, residual=operand) if found.residual is None else None
+
+    def _with_operand(self, found: Epilogue, fn: str, operand: Operand) -> Epilogue | None:
+        if found.low != -inf or found.high != inf:
+            return None
+        column = _varies_along(operand, self.axis)
+        if fn == "mul" and self.scales and column:
+            return replace(found, scale=operand) if found == Epilogue() else None
+        if fn != "add":
+            return None
+        if column and found.bias is None and found.residual is None:
+            return replace(found, bias=operand)
+        room = found.residual is None and self.adds(operand.layout)
+        return replace(found, residual=operand) if room else None
 
 
 def _varies_along(operand: Operand, axis: int) -> bool:
@@ -118,16 +134,24 @@ def _varies_along(operand: Operand, axis: int) -> bool:
     )
 
 
-def _rest(program: ScalarProgram, current: int, taken: int) -> ScalarProgram:
-    """Return the program from an instruction on, with a register in place of its first input."""
+def _rest(
+    program: ScalarProgram, current: int, taken: Set[int]
+) -> tuple[ScalarProgram, tuple[int, ...]]:
+    """Return the program without some instructions, and the inputs that it still reads.
+
+    A register takes the place of its first input.
+    """
     count = len(program.inputs)
-
-    def moved(register: int) -> int:
-        if register == current:
-            return 0
-        return register if register < count else register - taken
-
+    read = set(program.outputs)
+    left: list[int] = []
+    for register in range(count + len(program.instructions) - 1, count - 1, -1):
+        if register in read and register not in taken:
+            left.insert(0, register)
+            read.update(program.at(register).operands)
+    used = tuple(r for r in range(1, count) if r in read)
+    place = {register: i for i, register in enumerate((current, *used, *left))}
     steps = tuple(
-        replace(s, operands=tuple(map(moved, s.operands))) for s in program.instructions[taken:]
+        replace(s, operands=tuple(place[r] for r in s.operands)) for s in map(program.at, left)
     )
-    return ScalarProgram(program.inputs, steps, tuple(map(moved, program.outputs)))
+    inputs = (program.dtype(current), *(program.inputs[r] for r in used))
+    return ScalarProgram(inputs, steps, tuple(place[r] for r in program.outputs)), used

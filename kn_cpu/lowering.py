@@ -15,7 +15,7 @@ from kn_cpu.copy import copy_call
 from kn_cpu.epilogue import Epilogue
 from kn_cpu.memory import aligned, dense
 from kn_cpu.native import STEP, NativeLibrary
-from kn_cpu.product import REGISTERS, Registers
+from kn_cpu.product import REGISTERS, BlockProgram, Registers
 from kn_cpu.scalar import ScalarRefusal, compile_program
 from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.dtype import DType
@@ -126,6 +126,37 @@ class Lowering:
             yield
         finally:
             del self._tails[buffer]
+
+    def block_program(
+        self, step: Step, epilogue: Epilogue, rows: Sequence[int], col: int
+    ) -> BlockProgram | None:
+        """Return what is left of a program for a kernel to apply to its finished blocks.
+
+        None where nothing is left, more is to be done behind it, or rows are not evenly spaced. Its pointers are
+        `program_pointers`.
+
+        Args:
+            step: writes float32 through the program.
+            epilogue: what the kernel itself does of it.
+            rows: the axes of the result that are the rows of a block.
+            col: the axis that is its columns.
+        """
+        if epilogue.rest is None or any(o.buffer in self._tails for o in step.writes):
+            return None
+        kernel = compile_program(epilogue.rest)
+        if isinstance(kernel, ScalarRefusal):
+            return None
+        layouts = ([o.layout for o in operands] for operands in (step.writes, epilogue.extras))
+        program = BlockProgram(kernel, *map(tuple, layouts))
+        try:
+            program.numbers(rows, col)
+        except ValueError:
+            return None
+        return program
+
+    def program_pointers(self, step: Step, epilogue: Epilogue) -> tuple[Pointer, ...]:
+        """Return the pointers of a block program; its first input is the block."""
+        return (*step.writes, None, *epilogue.extras)
 
     def behind(self, step: Step, epilogue: Epilogue) -> Calls:
         """Apply what is left of a program, in place."""

@@ -11,7 +11,15 @@ from math import inf
 
 from kn_cpu.axes import KernelCall, float_bits
 from kn_cpu.conv import ConvProblem, spread
-from kn_cpu.product import Registers, balanced, ceil_to, even_blocks, packed_size, round_up
+from kn_cpu.product import (
+    BlockProgram,
+    Registers,
+    balanced,
+    ceil_to,
+    even_blocks,
+    packed_size,
+    round_up,
+)
 from kn_graph.dim import Size, ceildiv
 from kn_plan.derived import derive
 from kn_plan.layout import StridedLayout
@@ -59,17 +67,26 @@ def winograd_weights_call(p: ConvProblem, registers: Registers) -> KernelCall:
 
 
 def winograd_call(
-    registers: Registers, problem: ConvProblem, *, low: float = -inf, high: float = inf
+    registers: Registers,
+    problem: ConvProblem,
+    *,
+    low: float = -inf,
+    high: float = inf,
+    program: BlockProgram | None = None,
 ) -> KernelCall:
     """Return out = clamp(conv(x, w) + bias + residual).
 
-    p = {x, transformed w, out, bias, residual}.
+    p = {x, transformed w, out, bias, residual, program's..}.
 
     Args:
         registers: of the instruction set.
         problem: the convolution, for which `has_winograd` holds.
         low: lower bound of the result.
         high: upper bound of the result.
+        program: what finished tiles go through, from `out` on.
+
+    Raises:
+        ValueError: the pixels of an operand of the program are not evenly spaced.
     """
     p = problem
     images, channels = p.x.sizes[:2]
@@ -79,8 +96,10 @@ def winograd_call(
     before = tuple(b for b, _ in p.pads)
     sizes = (images, channels, p.cols, *p.x.sizes[2:], height, width, *before, rows, cols, depth)
     places = (*_places(p.x), *_places(p.out), *_places(p.residual))
-    numbers = (*sizes, float_bits(low), float_bits(high), *places)
-    return KernelCall("winograd_f32", numbers, units, 1, _scratch(registers, channels, rows, cols))
+    flags = (float_bits(low), float_bits(high), int(program is not None))
+    more, scratch = p.behind(program, _scratch(registers, channels, rows, cols))
+    numbers = (*sizes, *flags, *places, *more)
+    return KernelCall("winograd_f32", numbers, units, 1, scratch)
 
 
 def _places(layout: StridedLayout | None) -> tuple[Size, ...]:

@@ -230,7 +230,7 @@ static void place(work *w, char *const *p, int64_t image, int64_t group, int64_t
     w->x_end = moved(p[0], last + 1);
     w->right = moved(p[1], w->depth * (group * kn_ceil_div(s->cols, VF) * VF + col));
     w->block.finish = (kn_finish){
-        .out = s->has_program ? 0 : moved(p[2], image * s->out_image + w->first * s->out_pixel + channel * s->out_channel),
+        .out = moved(p[2], image * s->out_image + w->first * s->out_pixel + channel * s->out_channel),
         .out_row = s->out_pixel,
         .out_col = s->out_channel,
         .bias = moved(p[3], channel),
@@ -242,6 +242,11 @@ static void place(work *w, char *const *p, int64_t image, int64_t group, int64_t
         .low = kn_float(s->low),
         .high = kn_float(s->high),
     };
+    if (s->has_program) { // it reads what is finished in the scratch
+        w->block.finish.out = w->block.part;
+        w->block.finish.out_row = w->block.part_step;
+        w->block.finish.out_col = 1;
+    }
     w->block.direct = kn_is_direct(&w->block.finish);
 }
 

@@ -2,6 +2,7 @@
 // several windows; channels run innermost, as they lie in memory. Tiles that reach over an end of
 // the line read through a table of pointers, a page of zeros outside.
 #include "kn_depthwise.h"
+#include "kn_scalar.h"
 #include "simd.h"
 
 #define PIXELS 7                        // of a tile: what is common divides by it
@@ -169,6 +170,7 @@ typedef struct {
 INL int is_inside(int64_t i, int64_t n) { return (uint64_t)i < (uint64_t)n; }
 INL int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 INL int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+INL int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static void place_tile(work *w, tile *t, int64_t plane, int64_t line, int64_t pixel) {
     const kn_depthwise *s = w->s;
@@ -288,7 +290,17 @@ INL float as_float(int64_t bits) {
     return x;
 }
 
-// Scratch: zeros, table; kn_cpu/depthwise.py adds them up.
+// The program on lines that are finished.
+static void apply_program(const work *w, char *const *p, char *scratch, int64_t image, int64_t plane,
+                          int64_t line, int64_t lines) {
+    const kn_depthwise *s = w->s;
+    const float *block = w->t.out + plane * s->out_space[0] + line * s->out_space[1];
+    const int64_t pixel = ((image * s->out[0] + plane) * s->out[1] + line) * s->out[2];
+    kn_scalar_block((const int64_t *)(s + 1), p + 5, scratch, block, s->out_space[2], pixel, 0,
+                    lines * s->out[2], s->channels);
+}
+
+// Scratch: zeros, table, program; kn_cpu/depthwise.py adds them up.
 static void depthwise_f32(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
     const kn_depthwise *s = (const void *)n;
     const int64_t blocks = (s->out[1] + s->lines - 1) / s->lines;
@@ -296,6 +308,8 @@ static void depthwise_f32(const int64_t *n, char *const *p, char *scratch, int64
     const kernel *f = find_kernel(s);
     work w = {.s = s, .zeros = (float *)(void *)scratch};
     w.table = (const float **)(void *)(w.zeros + page);
+    const int64_t points = s->kernel[0] * s->kernel[1] * s->kernel[2];
+    char *rest = kn_aligned(w.table + most(LARGEST * MOST, points * GENERAL));
     for (int64_t i = 0; i < page; i++) w.zeros[i] = 0;
     for (int64_t unit = begin; unit < end; unit++) {
         const int64_t first = unit % blocks * s->lines, last = least(s->out[1], first + s->lines);
@@ -323,6 +337,7 @@ static void depthwise_f32(const int64_t *n, char *const *p, char *scratch, int64
                 line += run_lines(&w, f, line, last - line);
             else
                 general_line(&w, plane, line++);
+        if (s->has_program) apply_program(&w, p, rest, image, plane, first, last - first);
     }
 }
 

@@ -77,9 +77,6 @@ INL int64_t kn_max(int64_t a, int64_t b) { return a > b ? a : b; }
 INL int64_t kn_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 INL int64_t kn_panel_width(int64_t cols) { return cols > VF ? KN_NR : VF; }
 
-// The next cache line.
-INL char *kn_aligned(void *p) { return (char *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
-
 // A block of the result: rows x cols, some whole panels but for the last column block of a matrix.
 typedef struct {
     int64_t rows, cols;

@@ -36,6 +36,9 @@ INL float kn_float(int64_t bits) {
     return x;
 }
 
+// The next cache line.
+INL char *kn_aligned(void *p) { return (char *)(((uintptr_t)p + 63) & ~(uintptr_t)63); }
+
 // ---- memory ---------------------------------------------------------------------------------
 
 INL vf ld(const float *p) { return *(const vf_any *)p; }

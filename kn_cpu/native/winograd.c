@@ -1,6 +1,7 @@
 // Winograd's convolution F(4 x 4, 3 x 3): a quarter of the multiplications, for about ten times the
 // rounding errors. Each tile of 6 x 6 pixels is transformed, multiplied channel by channel with
 // transformed weights (36 products of matrices), and 4 x 4 results are transformed back.
+#include "kn_scalar.h"
 #include "kn_winograd.h"
 #include "product.h"
 
@@ -16,9 +17,10 @@ typedef struct {
     int64_t tile_step, tile_plane;
     float *sums;         // [POINTS][tile_block][part_step]
     int64_t sum_plane;
+    char *rest;          // scratch of the program
 } work;
 
-// Rows, tiles, sums; kn_cpu/winograd.py adds them up. Planes are a cache line longer than needed: a
+// Rows, tiles, sums, program; kn_cpu/winograd.py adds them up. Planes are a cache line longer than needed: a
 // tile goes to all of them, which must not meet in one set of the cache.
 static void divide_scratch(work *w, char *scratch) {
     const kn_winograd *s = w->s;
@@ -30,6 +32,7 @@ static void divide_scratch(work *w, char *scratch) {
     w->sums = w->tiles + POINTS * w->tile_plane;
     w->block.part_step = s->col_block;
     w->sum_plane = s->tile_block * s->col_block + VF;
+    w->rest = kn_aligned(w->sums + POINTS * w->sum_plane);
 }
 
 // to[0..5] = B^T from[0..5]
@@ -142,6 +145,23 @@ static void write_tile(const work *w, int64_t tile, const float *from, int64_t c
     }
 }
 
+// The program on tiles that are finished: neighbours in a line of tiles together.
+static void apply_program(const work *w, char *const *p, int64_t first, int64_t col) {
+    const kn_winograd *s = w->s;
+    const int64_t across = kn_ceil_div(s->out[1], 4), end = first + w->block.rows;
+    for (int64_t tile = first, run; tile < end; tile += run) {
+        const position at = locate(s, tile);
+        run = kn_min(end - tile, across - at.pixel / 4);
+        int64_t lines = kn_min(4, s->out[0] - at.line), pixels = kn_min(4 * run, s->out[1] - at.pixel);
+        int64_t pixel = (at.image * s->out[0] + at.line) * s->out[1] + at.pixel;
+        const float *block = w->out + at.image * s->out_image + at.line * s->out_line + at.pixel * s->out_pixel;
+        if (run == across) pixels *= lines, lines = 1; // lines lie behind one another
+        for (; lines > 0; lines--, block += s->out_line, pixel += s->out[1])
+            kn_scalar_block((const int64_t *)(s + 1), p + 5, w->rest, block + col, s->out_pixel, pixel, col,
+                            pixels, w->block.cols);
+    }
+}
+
 INL float *as_floats(char *p) { return (float *)(void *)p; }
 
 static void winograd_f32(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
@@ -162,6 +182,7 @@ static void winograd_f32(const int64_t *n, char *const *p, char *scratch, int64_
         multiply(&w, col);
         for (int64_t i = 0; i < w.block.rows; i++)
             write_tile(&w, first + i, w.sums + i * w.block.part_step, col);
+        if (s->has_program) apply_program(&w, p, first, col);
     }
 }
 

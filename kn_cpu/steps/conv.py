@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kn_cpu.calls import NativeCall, Pointer
@@ -13,6 +14,7 @@ from kn_cpu.depthwise import depthwise_call, depthwise_weights, is_depthwise
 from kn_cpu.epilogue import Epilogue, split
 from kn_cpu.gemm import pack_call
 from kn_cpu.lowering import Calls, Lowering, layout_of
+from kn_cpu.product import BlockProgram
 from kn_cpu.steps.integer import is_integer
 from kn_cpu.steps.integer_conv import integer_conv
 from kn_cpu.winograd import winograd_call, winograd_weights_call, winograd_weights_size
@@ -30,21 +32,28 @@ def conv(low: Lowering, step: Step, op: Conv) -> Calls:
         return integer_conv(low, step, op)
     low.only_float32(step)
     x, w = step.reads
-    end = split(step.program, step.extras, 1)
     out = step.writes[0]
+    end = split(step.program, step.extras, 1, adds=partial(_adds, out.layout))
     kernel: Any = w.layout.sizes[2:]
     problem = ConvProblem(
         x.layout, out.layout, kernel, op.strides, op.dilations, op.pads, op.groups,
         layout_of(end.residual),
     )  # fmt: skip
-    writer = _Writer(low, problem, x, w, out, end)
+    program = low.block_program(step, end, (0, *range(2, out.layout.rank)), 1)
+    writer = _Writer(low, step, problem, end, program)
     if is_depthwise(problem):
         calls = [writer.depthwise()]
     else:
         wins = winograd_wins(problem, low.registers, strict=low.strict)
         calls = [] if wins == 1 else [writer.direct(1 - wins)]
         calls += [] if wins == 0 else [writer.winograd(wins)]
-    return [*calls, *low.behind(step, end)]
+    return calls if program is not None else [*calls, *low.behind(step, end)]
+
+
+def _adds(out: StridedLayout, residual: StridedLayout) -> bool:
+    """Return whether all kernels add a residual, and fast: it lies as the result does."""
+    shared = (1, *range(2, out.rank))
+    return all(out.sizes[a] == 1 or out.strides[a] == residual.strides[a] for a in shared)
 
 
 @dataclass(frozen=True)
@@ -52,39 +61,48 @@ class _Writer:
     """Writes the call of one of the kernels."""
 
     low: Lowering
+    step: Step
     problem: ConvProblem
-    x: Operand
-    w: Operand
-    out: Operand
     end: Epilogue
+    program: BlockProgram | None
+
+    @property
+    def w(self) -> Operand:
+        return self.step.reads[1]
 
     def _pointers(self, weights: Pointer) -> tuple[Pointer, ...]:
-        return (self.x, weights, self.out, self.end.bias, self.end.residual)
+        step, end = self.step, self.end
+        more = () if self.program is None else self.low.program_pointers(step, end)
+        return (step.reads[0], weights, step.writes[0], end.bias, end.residual, *more)
+
+    @property
+    def _finish(self) -> Any:
+        return {"low": self.end.low, "high": self.end.high, "program": self.program}
 
     def depthwise(self) -> NativeCall:
-        registers, end = self.low.registers, self.end
+        registers = self.low.registers
         turned = depthwise_weights(self.w.layout)
         count = evaluate(turned.numel, {})
         copy = copy_call(StridedLayout.contiguous(turned.sizes), turned, 4)
         weights = self.low.pack_copy(Operand(self.w.buffer, turned), count, copy)
-        call = depthwise_call(registers, self.problem, low=end.low, high=end.high)
+        call = depthwise_call(registers, self.problem, **self._finish)
         return NativeCall("depthwise", call, self._pointers(weights))
 
     def direct(self, guard: Size) -> NativeCall:
-        registers, p, end = self.low.registers, self.problem, self.end
+        registers, p = self.low.registers, self.problem
         order = window_order(p.x, p.kernel, p.groups)
         dense = self.low.dense(self.w)
         layout = weight_layout(dense.layout, p.groups, order)
         floats = evaluate(packed_weights(registers, p), {})
         matrix, pack = Operand(dense.buffer, layout), pack_call(layout, registers)
         weights = self.low.pack_if(guard, matrix, floats, "gemm", pack)
-        call = conv_call(registers, p, order, low=end.low, high=end.high)
+        call = conv_call(registers, p, order, **self._finish)
         return NativeCall("conv", call, self._pointers(weights), guard)
 
     def winograd(self, guard: Size) -> NativeCall:
-        registers, p, end = self.low.registers, self.problem, self.end
+        registers, p = self.low.registers, self.problem
         floats = evaluate(winograd_weights_size(p, registers), {})
         pack = winograd_weights_call(p, registers)
         weights = self.low.pack_if(guard, self.low.dense(self.w), floats, "winograd", pack)
-        call = winograd_call(registers, p, low=end.low, high=end.high)
+        call = winograd_call(registers, p, **self._finish)
         return NativeCall("winograd", call, self._pointers(weights), guard)

@@ -65,6 +65,31 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Behind:
+    """gelu(x * scale) + rest, in the memory of the result."""
+
+    scale: Array
+    rest: Array
+
+    @classmethod
+    def make(cls, shape: tuple[int, ...]) -> Behind:
+        rng = np.random.default_rng(3)
+        ones = (1,) * (len(shape) - 2)
+        return cls(numbers(rng, 1, shape[1], *ones), channels_last(numbers(rng, *shape)))
+
+    def made(self, out: Array) -> tuple[BlockProgram, tuple[Array | None, ...]]:
+        scale = np.broadcast_to(self.scale, out.shape)
+        inputs = tuple(map(layout_of, (scale, self.rest)))
+        return BlockProgram(gelu_program(), (layout_of(out),), inputs), (
+            out, None, self.scale, self.rest,
+        )  # fmt: skip
+
+    def check(self, got: Array, plain: Array) -> None:
+        want = gelu(plain.astype(np.float64) * self.scale) + self.rest
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
+
+
+@dataclass(frozen=True)
 class Data:
     """Operands, and what has to come out."""
 
@@ -119,7 +144,7 @@ class Data:
         run_call(call, x, weights, out, self.bias, self.residual, out=2)
         return out
 
-    def depthwise(self) -> Array:
+    def depthwise(self, behind: Behind | None = None) -> Array:
         x, residual = channels_last(self.x), self.residual
         residual = None if residual is None else channels_last(residual)
         out = channels_last(np.full(reference(self.case.op, self.x, self.w).shape, np.nan, "f4"))
@@ -129,11 +154,12 @@ class Data:
         weights = np.empty(tuple(map(int, turned.sizes)), np.float32)
         run(copy_call(layout_of(weights), turned, 4), weights, self.w)
         low, high = self.bounds
-        call = depthwise_call(registers(), problem, low=low, high=high)
-        run_call(call, x, weights, out, self.bias, residual, out=2)
+        program, more = (None, ()) if behind is None else behind.made(out)
+        call = depthwise_call(registers(), problem, low=low, high=high, program=program)
+        run_call(call, x, weights, out, self.bias, residual, *more, out=2)
         return out
 
-    def winograd(self) -> Array:
+    def winograd(self, behind: Behind | None = None) -> Array:
         x, residual = channels_last(self.x), self.residual
         residual = None if residual is None else channels_last(residual)
         out = channels_last(np.full(reference(self.case.op, self.x, self.w).shape, np.nan, "f4"))
@@ -143,8 +169,9 @@ class Data:
         weights = np.full(size, np.nan, np.float32)
         run_call(winograd_weights_call(problem, registers()), self.w, weights, out=1)
         low, high = self.bounds
-        call = winograd_call(registers(), problem, low=low, high=high)
-        run_call(call, x, weights, out, self.bias, residual, out=2)
+        program, more = (None, ()) if behind is None else behind.made(out)
+        call = winograd_call(registers(), problem, low=low, high=high, program=program)
+        run_call(call, x, weights, out, self.bias, residual, *more, out=2)
         return out
 
 
@@ -257,6 +284,18 @@ WINOGRAD = [
 def test_winograd_within_its_documented_error(case: Case, epilogue: bool) -> None:
     data = Data.make(case, epilogue)
     data.check(data.winograd(), ERROR_FACTOR)
+
+
+@pytest.mark.parametrize("epilogue", [False, True], ids=["plain", "epilogue"])
+@pytest.mark.parametrize(
+    "case", [*WINOGRAD[:6], *(DEPTHWISE[i] for i in (0, 1, 4, -4, -3, -1))], ids=str
+)
+def test_results_go_through_a_program_in_place(case: Case, epilogue: bool) -> None:
+    data = Data.make(case, epilogue)
+    kernel = data.winograd if case.groups == 1 else data.depthwise
+    plain = kernel()
+    behind = Behind.make(plain.shape)
+    behind.check(kernel(behind), plain)
 
 
 @settings(max_examples=40, deadline=None)
