@@ -6,11 +6,12 @@ static void panel_rows(kn_tile t, int64_t rows, int64_t cols) {
     const kn_micro *micro = cols > VF ? kn_wide : kn_narrow;
     const int64_t tiles = kn_max(1, kn_ceil_div(rows, KN_MR)), step = kn_ceil_div(rows, tiles);
     const int64_t share = t.next ? kn_ceil_div(t.next_bytes, tiles) : 0;
+    t.next_step = kn_ceil_div(share, kn_max(1, t.positions * t.length));
+    if (!t.next) t.next = (const char *)t.right; // which is there
     for (int64_t r = 0; r < rows; r += step) {
-        for (int64_t i = 0; i < share; i += 64) __builtin_prefetch(t.next + i, 0, 2);
-        if (t.next) t.next += share;
         const int64_t count = kn_min(step, rows - r);
         micro[count](&t);
+        t.next += share;
         t.rows += count;
         t.part += count * t.part_step;
         if (t.out) t.out += count * t.out_step;
@@ -55,8 +56,13 @@ void kn_packed_panel(const kn_block *b, kn_tile *t, const float *right, int64_t 
 
 void kn_fetch_panel(const kn_block *b, kn_tile *t, const float *right, int64_t depth, int64_t col,
                     int64_t k, int64_t length) {
-    if (b->rows < 4 * KN_MR || k >= depth) return; // memory is read without pause anyway
-    const int64_t width = kn_panel_width(b->cols - col);
+    if (k >= depth) return;
+    const int64_t width = col < b->cols ? kn_panel_width(b->cols - col) : KN_NR;
     t->next = (const char *)(right + col * depth + k * width);
     t->next_bytes = 4 * width * kn_min(length, depth - k);
+}
+
+void kn_fetch_ahead(kn_tile *t) {
+    t->next = (const char *)(t->right + KN_AHEAD * t->right_step);
+    t->next_bytes = 4 * t->right_step * t->length;
 }

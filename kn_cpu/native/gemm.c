@@ -9,6 +9,7 @@ typedef struct {
     const kn_gemm *s;
     int64_t row_block, col_block, depth_block; // col_block is whole panels
     const float *a, *b;
+    int later; // whether there is a block after the next one, with other columns
     kn_block block;
     const float **left; // pointers to the rows of a
     float *left_copy;   // [rows][depth_block]
@@ -41,9 +42,9 @@ static void choose_blocks(work *w) {
     if (has_few_rows(s, s->rows) && s->b.col == 1) step = least = FEW_COLS; // they are read row by row
     int64_t rows = balanced(s->rows, ROWS, KN_MR), cols = balanced(s->cols, COLS, step);
     while (batch * kn_ceil_div(s->rows, rows) * kn_ceil_div(s->cols, cols) < wanted) {
-        if (cols > least || (rows <= 4 * KN_MR && cols > step))
+        if (cols > least || (rows <= 8 * KN_MR && cols > step))
             cols = round_up(cols / 2, step);
-        else if (rows > 4 * KN_MR)
+        else if (rows > 8 * KN_MR)
             rows = round_up(rows / 2, KN_MR);
         else
             break;
@@ -86,10 +87,14 @@ static void place_right(const work *w, kn_tile *t, int64_t col, int64_t k) {
     const int64_t left = w->block.cols - col, width = kn_panel_width(left);
     if (s->packed) {
         kn_packed_panel(&w->block, t, w->b, s->depth, col, k);
-        if (col + KN_NR < w->block.cols)
+        if (w->block.rows <= KN_MR)
+            kn_fetch_ahead(t);
+        else if (col + KN_NR < w->block.cols)
             kn_fetch_panel(&w->block, t, w->b, s->depth, col + KN_NR, k, t->length);
-        else
+        else if (k + t->length < s->depth)
             kn_fetch_panel(&w->block, t, w->b, s->depth, 0, k + t->length, t->length);
+        else if (w->later) // another thread may be at the next block
+            kn_fetch_panel(&w->block, t, w->b, s->depth, 2 * w->col_block, 0, w->depth_block);
         return;
     }
     const float *b = w->b + k * s->b.row + col * s->b.col;
@@ -165,6 +170,7 @@ static void gemm_f32(const int64_t *n, char *const *p, char *scratch, int64_t be
                                batch % s->batch[2]};
         w.block.rows = kn_min(w.row_block, s->rows - row);
         w.block.cols = kn_min(w.col_block, s->cols - col);
+        w.later = row_blocks == 1 && col + 2 * w.col_block < s->cols;
         w.a = block_of(p[s->turned], &s->a, at, row, 0);
         w.b = block_of(p[1 - s->turned], &s->b, at, 0, col);
         if (s->packed) w.b += col * s->depth;

@@ -31,16 +31,24 @@
 #define RESIDUAL_1(i) u##i += ld(t->residual + i * t->residual_step);
 #define STORE_1(i) st(t->out + i * t->out_step, vclamp(u##i, low, high));
 
-#define WIDE(n)                                                                                          \
+// memory is read evenly while sums are computed: two lines at most for each element of the depth.
+// Few rows are bound by the reading of panels itself, and not helped.
+#define NOTHING
+#define FETCH __builtin_prefetch(next, 0, 2), __builtin_prefetch(next + 64, 0, 2), next += next_step;
+
+#define WIDE(n, fetch)                                                                                   \
     static void wide_##n(const kn_tile *t) {                                                             \
         EACH_##n(DECLARE) if (!t->fresh) {                                                               \
             EACH_##n(LOAD)                                                                               \
         }                                                                                                \
         const float *right = t->right, *const *rows = t->rows;                                           \
         const int64_t step = t->right_step, length = t->length, end = t->offset + length;                \
+        const int64_t next_step = t->next_step;                                                          \
+        const char *next = t->next;                                                                      \
         for (int64_t k = 0; k < t->positions; k++, rows += t->rows_step) {                               \
             EACH_##n(POINT) KN_UNROLL_2 for (int64_t c = -length; c < 0; c++, right += step) {           \
                 vf x = ld(right), y = ld(right + VF);                                                    \
+                fetch                                                                                    \
                 EACH_##n(MULTIPLY)                                                                       \
             }                                                                                            \
         }                                                                                                \
@@ -133,21 +141,21 @@ static void wide_2(const kn_tile *t) { few(t, 2, 2, 2); }
 static void narrow_1(const kn_tile *t) { few(t, 1, 1, 4); }
 static void narrow_2(const kn_tile *t) { few(t, 2, 1, 4); }
 
-WIDE(3)
-WIDE(4)
-WIDE(5)
-WIDE(6)
+WIDE(3, NOTHING)
+WIDE(4, NOTHING)
+WIDE(5, FETCH)
+WIDE(6, FETCH)
 NARROW(3)
 NARROW(4)
 NARROW(5)
 NARROW(6)
 #if KN_MR == 12
-WIDE(7)
-WIDE(8)
-WIDE(9)
-WIDE(10)
-WIDE(11)
-WIDE(12)
+WIDE(7, FETCH)
+WIDE(8, FETCH)
+WIDE(9, FETCH)
+WIDE(10, FETCH)
+WIDE(11, FETCH)
+WIDE(12, FETCH)
 NARROW(7)
 NARROW(8)
 NARROW(9)

@@ -32,7 +32,7 @@ typedef struct {
     int64_t residual_step;
     float low, high;
     const char *next; // what is needed after this panel, to be fetched meanwhile; or NULL
-    int64_t next_bytes;
+    int64_t next_bytes, next_step; // step: how far from one element of the depth to the next
 } kn_tile;
 
 typedef void (*kn_micro)(const kn_tile *);
@@ -71,6 +71,10 @@ typedef struct {
     int64_t part_step;
 } kn_few;
 void kn_few_rows(const kn_few *f, int64_t rows, int64_t fresh);
+
+// The same where a panel is read once: what lies behind the element at hand, up to the next panel.
+#define KN_AHEAD 64 // elements of the depth
+void kn_fetch_ahead(kn_tile *t);
 
 INL int64_t kn_min(int64_t a, int64_t b) { return a < b ? a : b; }
 INL int64_t kn_max(int64_t a, int64_t b) { return a > b ? a : b; }
