@@ -132,8 +132,8 @@ class Lowering:
     ) -> BlockProgram | None:
         """Return what is left of a program for a kernel to apply to its finished blocks.
 
-        None where nothing is left, more is to be done behind it, or rows are not evenly spaced. Its pointers are
-        `program_pointers`.
+        None where nothing is left, more is to be done behind it, or rows are not evenly spaced.
+        Its pointers are `program_pointers`.
 
         Args:
             step: writes float32 through the program.

@@ -175,9 +175,9 @@ static void gemm_f32(const int64_t *n, char *const *p, char *scratch, int64_t be
         w.b = block_of(p[1 - s->turned], &s->b, at, 0, col);
         if (s->packed) w.b += col * s->depth;
         w.block.finish = (kn_finish){
-            .out = s->has_program ? 0 : block_of(p[2], &s->out, at, row, col),
-            .out_row = s->out.row,
-            .out_col = s->out.col,
+            .out = s->has_program ? w.block.part : block_of(p[2], &s->out, at, row, col),
+            .out_row = s->has_program ? w.block.part_step : s->out.row,
+            .out_col = s->has_program ? 1 : s->out.col,
             .bias = block_of(p[3], &s->bias, at, row, col),
             .bias_row = s->bias.row,
             .bias_col = s->bias.col,

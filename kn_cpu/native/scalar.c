@@ -208,11 +208,24 @@ static void do_tile(machine *m, int64_t row, int64_t column, int64_t rows, int64
         if (m->reg[i] == m->operand[i].buffer) write_tile(&m->operand[i], place[i], rows, columns);
 }
 
+// Whether tiles of one row are better: all operands are then found in place, where several rows would
+// go through buffers. That pays while there are few instructions to begin anew for each row.
+static int row_by_row(const machine *m, int64_t columns) {
+    int apart = 0, same = 1;
+    for (int i = 0; i < m->operands; i++) {
+        const operand *o = &m->operand[i];
+        same &= o->type.same && (o->column == 1 || o->row == 0);
+        apart |= o->row != 0 && o->row != columns;
+    }
+    return same && apart && columns >= 32 * m->instructions;
+}
+
 // Does the elements [begin, end) of a plane that has rows of `columns` elements.
 static void do_plane(machine *m, int64_t columns, int64_t begin, int64_t end) {
+    const int narrow = columns * 2 <= KN_SCALAR_TILE && !row_by_row(m, columns);
     while (begin < end) {
         int64_t row = begin / columns, column = begin % columns, rows = 1, wide;
-        if (column == 0 && columns * 2 <= KN_SCALAR_TILE && end - begin >= columns) {
+        if (narrow && column == 0 && end - begin >= columns) {
             rows = least(KN_SCALAR_TILE / columns, (end - begin) / columns);
             wide = columns;
         } else {

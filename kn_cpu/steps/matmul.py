@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
-from kn_cpu.calls import NativeCall, Pointer
-from kn_cpu.epilogue import split
+from kn_cpu.calls import NativeCall, PackedConstant, Pointer
+from kn_cpu.epilogue import Epilogue, split
 from kn_cpu.gemm import Packed, gemm_call, pack_call, packed_layout
 from kn_cpu.lowering import Calls, Lowering, layout_of
-from kn_cpu.product import Registers, packed_size
+from kn_cpu.product import BlockProgram, even_stride, packed_size
 from kn_cpu.steps.integer import is_integer
 from kn_cpu.steps.integer_matmul import integer_matmul
-from kn_graph.dim import evaluate
+from kn_graph.dim import evaluate, size_prod
 from kn_graph.ops.matmul import MatMul
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
@@ -24,34 +24,52 @@ def matmul(low: Lowering, step: Step, op: MatMul) -> Calls:
     if is_integer(low, step):
         return integer_matmul(low, step, op)
     low.only_float32(step)
+    last = len(step.shape) - 1
+    end = split(step.program, step.extras, last)
+    behind = low.block_program(step, end, range(last), last)
+    if behind is not None:
+        try:
+            return [_product(low, step, end, behind)]
+        except ValueError:
+            pass  # transposed blocks of several matrices
+    return [_product(low, step, end, None), *low.behind(step, end)]
+
+
+def _product(low: Lowering, step: Step, end: Epilogue, behind: BlockProgram | None) -> NativeCall:
     a, b = step.reads
-    end = split(step.program, step.extras, len(step.shape) - 1)
     out = step.writes[0]
-    right: StridedLayout | Packed = b.layout
-    pointer: Pointer = b
-    array = low.constant(b)
-    if array is not None and 0 not in b.layout.sizes and _single(b.layout):
-        matrix = StridedLayout(b.layout.sizes[-2:], b.layout.strides[-2:], b.layout.offset)
-        packed = packed_layout(matrix.sizes, low.registers)
-        floats = evaluate(_floats(packed, low.registers), {})
-        call = pack_call(matrix, low.registers)
-        pointer = low.pack(Operand(b.buffer, matrix), floats, "gemm", call)
-        right = Packed((*b.layout.sizes[:-2], *packed.sizes), (0,) * (b.layout.rank - 2))
-    made = gemm_call(
+    packed = _packed(low, b)
+    pointer: Pointer = b if packed is None else packed[0]
+    right = b.layout if packed is None else packed[1]
+    call = gemm_call(
         low.registers, out.layout, a.layout, right,
         bias=layout_of(end.bias), residual=layout_of(end.residual), low=end.low, high=end.high,
+        program=behind,
     )  # fmt: skip
-    pointers = (a, pointer, out, end.bias, end.residual)
-    return [NativeCall("gemm", made, pointers), *low.behind(step, end)]
+    pointers: tuple[Pointer, ...] = (a, pointer, out, end.bias, end.residual)
+    if behind is not None:
+        pointers = (*pointers, *low.program_pointers(step, end))
+    return NativeCall("gemm", call, pointers)
 
 
-def _single(layout: StridedLayout) -> bool:
-    """Return whether all matrices of a batch are the same one."""
-    return all(
-        n == 1 or s == 0 for n, s in zip(layout.sizes[:-2], layout.strides[:-2], strict=True)
-    )
-
-
-def _floats(packed: Packed, registers: Registers) -> Any:
-
-    return packed_size(packed.sizes[-2], packed.sizes[-1], registers)
+def _packed(low: Lowering, b: Operand) -> tuple[PackedConstant, Packed] | None:
+    """Return a constant right operand in panels, if its matrices are evenly spaced."""
+    if low.constant(b) is None or 0 in b.layout.sizes:
+        return None
+    sizes, strides = b.layout.sizes, b.layout.strides
+    varying = [i for i, n in enumerate(sizes[:-2]) if n != 1 and strides[i] != 0]
+    kept = tuple(sizes[i] for i in varying)
+    matrices = StridedLayout(sizes[-2:], strides[-2:], b.layout.offset)
+    if varying:
+        try:
+            step = even_stride(b.layout, varying)
+        except ValueError:
+            return None
+        shape = (size_prod(kept), *matrices.sizes)
+        matrices = StridedLayout(shape, (step, *matrices.strides), b.layout.offset)
+    panels = packed_layout((*kept, *sizes[-2:]), low.registers)
+    floats = evaluate(size_prod((*kept, packed_size(sizes[-2], sizes[-1], low.registers))), {})
+    steps = dict(zip(varying, panels.strides, strict=True))
+    right = Packed(sizes, tuple(steps.get(i, 0) for i in range(len(sizes) - 2)))
+    call = pack_call(matrices, low.registers)
+    return low.pack(replace(b, layout=matrices), floats, "gemm", call), right
