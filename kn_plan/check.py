@@ -18,23 +18,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kn_graph.dim import Symbol, SymbolKind, evaluate, symbols_of
-from kn_graph.errors import InternalError, SymbolError
-from kn_graph.graph import Graph
-from kn_graph.variants import symbols_by_name
+from kn_graph.dim import Symbol
+from kn_graph.errors import InternalError
 from kn_plan.arena import Allocation
 from kn_plan.check_run import TokenRun
 from kn_plan.check_structure import structure_faults
 from kn_plan.fault import Fault
 from kn_plan.memory import arenas
+from kn_plan.numbers import all_numbers
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Plan
 from kn_plan.tokens import GraphTokens
 
 __all__ = ["CheckReport", "check_plan"]
-
-CANDIDATES = (2, 3, 1, 0)
-"""Numbers that are tried for sizes that show only when a node has run."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ def check_plan(
     Raises:
         SymbolError: a size has no number, or the graph does not allow it.
     """
-    env, assumed = _numbers(plan.graph, dims, found)
+    env, assumed = all_numbers(plan.graph, dims, found)
     faults = structure_faults(plan, env)
     if faults:
         return CheckReport(tuple(faults), 0, assumed)
@@ -97,38 +93,3 @@ def check_plan(
     with np.errstate(over="ignore"):  # tokens wrap
         run = TokenRun(plan, GraphTokens(plan.graph, env), memory, places)
         return CheckReport(tuple(run.faults()), len(plan.steps), assumed)
-
-
-def _numbers(
-    graph: Graph, dims: Mapping[str, int] | None, found: Mapping[Symbol, int] | None
-) -> tuple[dict[Symbol, int], dict[str, int]]:
-    """Return numbers of all symbols, and those that were chosen."""
-    env = {**symbols_by_name(graph, dims), **(found or {})}
-    missing = graph.input_symbols() - env.keys()
-    if missing:
-        name = min(s.name for s in missing)
-        raise SymbolError(f"the symbolic size {name!r} has no number; give it in dims", name=name)
-    free = [s for s in graph.size_sources if s not in env]
-    for choice in CANDIDATES:
-        chosen = {s: _within(s, choice) for s in free}
-        if _legal(graph, {**env, **chosen}):
-            return {**env, **chosen}, {s.name: n for s, n in chosen.items()}
-    raise SymbolError(
-        "no sizes are found that the graph allows; give them in dims: "
-        + ", ".join(repr(s.name) for s in free or env)
-    )
-
-
-def _within(symbol: Symbol, wanted: int) -> int:
-    assert symbol.kind is SymbolKind.DATA
-    least = max(wanted, symbol.lo)
-    return least if symbol.hi is None else min(least, symbol.hi)
-
-
-def _legal(graph: Graph, env: Mapping[Symbol, int]) -> bool:
-    types = [v.type for node in graph.nodes for v in node.results]
-    shapes = [s for t in types for s in getattr(t, "shape", ())]
-    known = [s for s in shapes if symbols_of(s) <= env.keys()]
-    return all(evaluate(s, env) >= 0 for s in known) and all(
-        c.holds(env) for c in graph.constraints if c.symbols <= env.keys()
-    )

@@ -24,6 +24,7 @@ __all__ = [
     "emit_json",
     "grid",
     "human_bytes",
+    "human_count",
     "joined",
     "named",
     "show",
@@ -162,6 +163,15 @@ def human_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def human_count(count: float) -> str:
+    """Return a number as text with a decimal prefix, such as `1.5 G`."""
+    for unit in ("", "k", "M", "G", "T"):
+        if count < 1000:
+            return f"{count:.0f}" if not unit else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} P"
 
 
 # ---- results as JSON ------------------------------------------------------------------------
