@@ -36,7 +36,7 @@ if __package__ in (None, ""):  # run as a script: the folder above is not on the
 from kn_graph import Graph, KnError, load_graph_from_onnx_path, optimize_graph  # noqa: E402
 from kn_graph.liveness import bodies_of, live_nodes  # noqa: E402
 
-__all__ = ["Row", "count", "main", "measure"]
+__all__ = ["Row", "count", "main", "measure", "model_files", "onnx_nodes"]
 
 UNCOUNTED = frozenset({"Input", "Constant", "View", "Broadcast", "Permute", "Slice", "Flip"})
 
@@ -107,11 +107,12 @@ def _onnxruntime_nodes(path: Path) -> tuple[int, int] | None:
             model = onnx.load(written, load_external_data=False)
         except Exception:
             return None  # a model that it does not run, or a file above 2 GB that it cannot write
-    kinds = [n.op_type for n in _nodes(model.graph) if n.op_type != "Constant"]
+    kinds = [n.op_type for n in onnx_nodes(model.graph) if n.op_type != "Constant"]
     return len(kinds), sum(k not in ONNX_LAYOUT for k in kinds)
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def onnx_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a file, those of control-flow bodies included."""
     graphs = [graph]
     while graphs:
         for node in graphs.pop().node:
@@ -128,9 +129,9 @@ def _folders() -> list[Path]:
     return [HERE.parent / "models" / "generated", *found]
 
 
-def _models(folders: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield the name and the path of each model."""
-    for folder in folders:
+def model_files(folders: Iterable[Path] | None = None) -> Iterator[tuple[str, Path]]:
+    """Yield the name and the path of each model, of those that are there by default."""
+    for folder in folders or _folders():
         table = folder / "names.json"
         names = json.loads(table.read_text()) if table.exists() else {}
         for path in sorted(folder.glob("*.onnx")):
@@ -169,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-onnxruntime", action="store_true", help="leave its column empty")
     args = parser.parse_args(arguments)
     rows, failed = [], False
-    for name, path in _models(args.models or _folders()):
+    for name, path in model_files(args.models):
         if not re.search(args.pattern, name):
             continue
         try:

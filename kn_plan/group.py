@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kn_graph.graph import Graph
 from kn_graph.liveness import live_nodes
 from kn_graph.op import Op
-from kn_graph.ops.layout import Broadcast
+from kn_graph.ops.layout import Broadcast, View
 from kn_graph.ops.source import Constant, Input, ReadSizes
 from kn_graph.types import Shape, TensorType
 from kn_graph.value import Node, Value
@@ -225,10 +225,18 @@ class _Former:
         for v in self.graph.outputs.values():
             if v in stored or v in found or not is_layout(v.node):
                 continue
+            if self.options.view_outputs and self._is_whole(v, stored):
+                continue
             builder = ProgramBuilder()
             program = builder.build([builder.input(v.dtype)])
             found[v] = Group(None, (), program, (access_of(v),), (v,), v.shape)
         return list(found.values())
+
+    def _is_whole(self, v: Value, stored: set[Value]) -> bool:
+        """Return whether an output is all of a stored value, which nobody else reads."""
+        access = access_of(v)
+        views = all(isinstance(op, View) for op in access.ops)
+        return views and access.value in stored and len(self.uses[access.value]) == 1
 
 
 def _anchor_group(node: Node) -> Group:

@@ -13,7 +13,7 @@ from kn_graph.graph import Graph
 from kn_graph.ops.source import Constant
 from kn_graph.types import Shape, TensorType
 from kn_graph.value import Node, Value
-from kn_plan.access import HOST_KINDS, Access, apply_layout, inverse, resolved
+from kn_plan.access import HOST_KINDS, Access, access_of, apply_layout, inverse, is_layout, resolved
 from kn_plan.format import choose_orders, stored
 from kn_plan.group import Group
 from kn_plan.layout import StridedLayout
@@ -51,7 +51,11 @@ class _Lowering:
         self.sources: dict[Node, list[Symbol]] = {}
         for symbol, node in graph.size_sources.items():
             self.sources.setdefault(node, []).append(symbol)
-        self.outputs = frozenset(graph.outputs.values())
+        computed = {v for g in groups for v in g.outputs}
+        self.outputs = frozenset(
+            access_of(v).value if is_layout(v.node) and v not in computed else v
+            for v in graph.outputs.values()
+        )
         fixed = self.outputs | frozenset(graph.inputs)
         self.orders = choose_orders(groups, fixed, target) if options.choose_formats else {}
 
@@ -60,7 +64,7 @@ class _Lowering:
         inputs = [self._store(v, Home.INPUT).buffer for v in self.graph.inputs]
         for group in self.groups:
             self._lower(group)
-        outputs = {name: self._operand(v) for name, v in self.graph.outputs.items()}
+        outputs = {name: self._output(v) for name, v in self.graph.outputs.items()}
         count = len(self.buffers)
         return Plan(
             self.graph, tuple(self.buffers), tuple(self.steps), tuple(inputs), outputs,
@@ -127,6 +131,16 @@ class _Lowering:
                  group.shape, binds)
         )  # fmt: skip
         self.steps += after
+
+    def _output(self, v: Value) -> Operand:
+        """Return where the caller finds an output: its own memory, or that of what it views."""
+        if v in self.operands or not is_layout(v.node):
+            return self._operand(v)
+        access = access_of(v)
+        source = self._operand(access.value)
+        layout = resolved(source.layout, access)
+        assert layout is not None, v
+        return Operand(source.buffer, layout)
 
     def _temporary(self, v: Value, shape: Shape) -> Operand:
         number = self._buffer(f"{v.name}'", v, size_prod(shape), Home.ARENA)

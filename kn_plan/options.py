@@ -17,6 +17,7 @@ class PlanOptions:
         choose_formats: store a value in the order of axes that its readers want.
         reuse_memory: let buffers that live at different times share memory.
         in_place: write a result over an operand that is read for the last time.
+        view_outputs: give the caller a result under other sizes as it lies, without a copy.
     """
 
     fuse_scalars: bool = True
@@ -24,3 +25,4 @@ class PlanOptions:
     choose_formats: bool = True
     reuse_memory: bool = True
     in_place: bool = True
+    view_outputs: bool = True
