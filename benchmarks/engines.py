@@ -75,7 +75,7 @@ def scaled_error(want: Mapping[str, Any], got: Mapping[str, Any]) -> float:
         if a.shape != b.shape:
             return float("inf")
         scale = np.sqrt(np.mean(a * a)) if a.size else 0.0
-        distance = np.where(a == b, 0.0, np.abs(a - b) / (np.abs(a) + scale + 1e-6))
+        distance = np.where(a == b, 0.0, np.abs(a - b) / (np.abs(a) + scale + 1e-4))
         worst = max(worst, float(np.nan_to_num(distance, nan=np.inf).max(initial=0.0)))
     return worst
 

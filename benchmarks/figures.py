@@ -18,8 +18,9 @@ from rich.table import Table
 from benchmarks.results import fresh, save
 from benchmarks.turns import Spread
 
-__all__ = ["Benchmark", "Case", "Figure", "Run"]
+__all__ = ["Benchmark", "Case", "Figure", "Run", "Total"]
 
+BAD = ("below", "wrong", "failed")
 STYLES = {"ok": "green", "": "dim", "below": "yellow", "wrong": "red", "failed": "red"}
 
 
@@ -107,6 +108,49 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Total:
+    """What all figures of a benchmark say.
+
+    Attributes:
+        geomean: geometric mean of the ratios.
+        low: the smallest of them.
+        slowest: where that is.
+        measured: how many there are.
+        failed: how many have no figure or a wrong one.
+        target: what the mean should reach.
+    """
+
+    geomean: float
+    low: float
+    slowest: str
+    measured: int
+    failed: int
+    target: float | None
+
+    @classmethod
+    def of(cls, figures: Sequence[Figure], target: float | None) -> Total:
+        """Return what figures say."""
+        speeds = {f.name: f.speed.median for f in figures if f.speed is not None}
+        slowest = min(speeds, key=speeds.__getitem__, default="")
+        failed = sum(f.verdict in ("failed", "wrong") for f in figures)
+        mean = statistics.geometric_mean(speeds.values()) if speeds else 0.0
+        return cls(mean, speeds.get(slowest, 0.0), slowest, len(speeds), failed, target)
+
+    @property
+    def below(self) -> bool:
+        """Whether the mean misses its target."""
+        return self.target is not None and self.geomean < self.target
+
+    def __str__(self) -> str:
+        """Return it in a line."""
+        target = "" if self.target is None else f" (target {self.target:.2f})"
+        return (
+            f"geometric mean {self.geomean:.2f}{target}, smallest {self.low:.2f} ({self.slowest}), "
+            f"{self.measured} measured, {self.failed} failed or wrong"
+        )
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """A command that measures cases.
 
@@ -117,6 +161,7 @@ class Benchmark:
         unit: what `ours` and `theirs` are printed in.
         scale: how many of the unit one number is.
         arguments: adds arguments of its own.
+        geomean: what the geometric mean of all ratios should reach.
     """
 
     name: str
@@ -125,6 +170,7 @@ class Benchmark:
     unit: str = "ms"
     scale: float = 1e3
     arguments: Callable[[argparse.ArgumentParser], object] = lambda parser: None
+    geomean: float | None = None
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Measure, print a table, write JSON; 1 when a case fails, is wrong or below its target."""
@@ -138,9 +184,11 @@ class Benchmark:
             return 0
         figures = list(self._figures(found, runs, argv))
         console = Console(width=140)
+        total = Total.of(figures, self.geomean)
         console.print(self._table(figures))
-        console.print(f"written to {save(self.name, figures, args.json)}")
-        return int(any(f.verdict in ("below", "wrong", "failed") for f in figures))
+        console.print(str(total))
+        console.print(f"written to {save(self.name, figures, total, args.json)}")
+        return int(total.below or any(f.verdict in BAD for f in figures))
 
     def _parser(self) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(

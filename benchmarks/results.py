@@ -106,14 +106,15 @@ def fresh(module: str, *arguments: str, timeout: float = 900) -> Any:
     return json.loads(lines[-1])
 
 
-def save(name: str, rows: Sequence[Any], path: Path | None = None) -> Path:
-    """Write rows, which are data classes, and return where."""
+def save(name: str, rows: Sequence[Any], total: Any, path: Path | None = None) -> Path:
+    """Write data classes and return where."""
     path = path or RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
         "benchmark": name,
         "command": " ".join(["python -m", f"benchmarks.{name}", *sys.argv[1:]]),
         "machine": asdict(Machine.here()),
+        "total": asdict(total),
         "rows": [asdict(row) for row in rows],
     }
     path.write_text(json.dumps(content, indent=1) + "\n")

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Spread", "Turns", "interleave"]
+__all__ = ["Spread", "Turns", "few", "interleave"]
 
 Action = Callable[[], object]
 
 TURN = 5e-3
-"""Seconds a turn takes at least: a short action is repeated, as its users do."""
+"""Seconds a turn takes at least."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,35 @@ def timed(action: Action, calls: int) -> float:
 def interleave(ours: Action, theirs: Action, seconds: float, least: int = 5) -> Turns:
     """Measure two actions in turns for so many seconds, at least so many turns each.
 
-    Who begins changes from pair to pair, so that neither always finds the other's data in caches.
+    A short action is called several times in a turn, as its users do.
     """
     once = min(timed(a, n) for n in (2, 1) for a in (ours, theirs))
     calls = max(1, round(TURN / max(once, 1e-7)))
-    mine: list[float] = []
-    others: list[float] = []
     end = time.perf_counter() + seconds
-    while len(mine) < least or time.perf_counter() < end:
-        order = ((ours, mine), (theirs, others))
-        for action, times in order if len(mine) % 2 else order[::-1]:
-            times.append(timed(action, calls))
-    ratio = statistics.median(b / a for a, b in zip(mine, others, strict=True))
-    return Turns(statistics.median(mine), statistics.median(others), ratio, len(mine))
+    pairs: list[tuple[float, float]] = []
+    while len(pairs) < least or time.perf_counter() < end:
+        pairs.append(pair(ours, theirs, calls, len(pairs) % 2 == 0))
+    return summary(pairs)
+
+
+def few(ours: Action, theirs: Action, count: int) -> Turns:
+    """Measure two actions in so many turns of one call."""
+    return summary([pair(ours, theirs, 1, i % 2 == 0) for i in range(count)])
+
+
+def pair(ours: Action, theirs: Action, calls: int, first: bool) -> tuple[float, float]:
+    """Measure a turn of each.
+
+    Who begins should change, so that neither always finds the other's data in caches.
+    """
+    if first:
+        took = timed(ours, calls)
+        return took, timed(theirs, calls)
+    took = timed(theirs, calls)
+    return timed(ours, calls), took
+
+
+def summary(pairs: Sequence[tuple[float, float]]) -> Turns:
+    """Return the medians."""
+    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return Turns(ours, theirs, statistics.median(b / a for a, b in pairs), len(pairs))
