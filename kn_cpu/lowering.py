@@ -19,6 +19,7 @@ from kn_cpu.product import REGISTERS, BlockProgram, Registers
 from kn_cpu.scalar import ScalarRefusal, compile_program
 from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.dtype import DType
+from kn_graph.pages import forget_pages
 from kn_graph.types import Shape
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Buffer, Home, Operand, Plan, Step
@@ -240,12 +241,14 @@ class Lowering:
     def _packed(
         self, operand: Operand, floats: int, family: str, call: KernelCall, target_first: bool
     ) -> Array:
-        source = dense(self.constants[operand.buffer])
+        constant = self.constants[operand.buffer]
+        source = dense(constant)
         target: Array = aligned(4 * floats).view(np.float32)
         offset: Any = operand.layout.offset
         address = source.ctypes.data + offset * source.itemsize
         addresses = (address, target.ctypes.data)
         run_alone(self.library, family, call, addresses[::-1] if target_first else addresses)
+        forget_pages(constant)
         return target
 
     def keep(

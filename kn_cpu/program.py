@@ -154,9 +154,7 @@ class Skeleton:
         self.lowering = Lowering(library, plan, strict)
         lowered = [lower_step(self.lowering, step) for step in plan.steps]
         self.packed = self.lowering.packed
-        self.constants = {
-            n: as_bytes(a) for n, a in plan.constants.items() if plan.buffers[n].dtype is not None
-        }
+        self.constants = {n: as_bytes(plan.constants[n]) for n in self._unpacked(lowered)}
         self.count = len(self.lowering.buffers)
         planned = range(len(plan.buffers))
         self.roots = [plan.root(b) if b in planned else b for b in range(self.count)]
@@ -166,6 +164,16 @@ class Skeleton:
             _StageWriter(self, number, arena).write([(plan.steps[i], lowered[i]) for i in steps])
             for number, (steps, arena) in enumerate(zip(plan.stages, memory, strict=True))
         )
+
+    def _unpacked(self, lowered: Sequence[list[NativeCall] | Refusal]) -> list[int]:
+        """Return the constants that somebody reads as they are."""
+        read = {o.buffer for o in self.plan.outputs.values()}
+        for step, calls in zip(self.plan.steps, lowered, strict=True):
+            if isinstance(calls, Refusal):
+                read.update(o.buffer for o in step.inputs)
+            else:
+                read.update(p.buffer for c in calls for p in c.pointers if isinstance(p, Operand))
+        return [n for n in self.plan.constants if n in read and self.plan.buffers[n].dtype]
 
     def _homes(self, memory: Sequence[Arena]) -> list[int]:
         homes = [NO_STAGE] * self.count

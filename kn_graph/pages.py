@@ -1,0 +1,37 @@
+"""Memory-mapped weights: giving back the pages of those that have been read and copied."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+__all__ = ["forget_pages"]
+
+Array = np.ndarray[Any, Any]
+
+LEAST = 16 * mmap.PAGESIZE
+"""Bytes below which asking the system is not worth it."""
+
+
+def forget_pages(x: Array) -> None:
+    """Let the system take back the memory of a part of a file; reading it again is still right.
+
+    What has been read of a mapped file counts as memory of this process until somebody else needs
+    it. Does nothing for other arrays.
+    """
+    if x.nbytes < LEAST or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    base: Any = x
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if not isinstance(base, mmap.mmap) or not x.flags.c_contiguous:
+        return
+    offset = x.ctypes.data - np.frombuffer(base, np.uint8, 1).ctypes.data
+    first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = (offset + x.nbytes - first) // mmap.PAGESIZE * mmap.PAGESIZE
+    if length > 0:
+        base.madvise(mmap.MADV_DONTNEED, first, length)

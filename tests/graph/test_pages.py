@@ -1,0 +1,53 @@
+"""Memory of mapped files that is given back."""
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kn_graph.pages import forget_pages
+
+STATUS = Path("/proc/self/status")
+MEBIBYTE = 1 << 20
+
+
+def mapped(path: Path, count: int, shift: int) -> np.ndarray:
+    """Return float32 numbers in a mapped file that begin at a byte."""
+    path.write_bytes(b"\0" * shift + np.arange(count, dtype=np.float32).tobytes())
+    with open(path, "rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return np.frombuffer(content, np.uint8, 4 * count, shift).view(np.float32)
+
+
+def resident() -> int:
+    """Return the bytes of files in memory of this process."""
+    return 1024 * int(STATUS.read_text().split("RssFile:")[1].split()[0])
+
+
+@pytest.mark.skipif(not STATUS.exists(), reason="the system does not say what is resident")
+@pytest.mark.parametrize("shift", [0, 1, 4096, 5000])
+def test_pages_of_a_mapped_weight_are_given_back_and_read_again(tmp_path, shift):
+    x = mapped(tmp_path / "weights", 8 * MEBIBYTE, shift)
+    assert x.sum() > 0
+    before = resident()
+    forget_pages(x.reshape(-1, 1024))
+    assert before - resident() > 30 * MEBIBYTE
+    assert x[0] == 0
+    assert x[-1] == 8 * MEBIBYTE - 1
+
+
+def test_a_part_of_a_file_leaves_its_neighbours_alone(tmp_path):
+    x = mapped(tmp_path / "weights", 8 * MEBIBYTE, 0)
+    assert x.sum() > 0
+    before = resident()
+    forget_pages(x[: 2 * MEBIBYTE])
+    assert 7 * MEBIBYTE < before - resident() < 9 * MEBIBYTE
+
+
+def test_arrays_of_other_memory_are_left_alone():
+    x = np.arange(1 << 20)
+    forget_pages(x)
+    forget_pages(x[::2])
+    forget_pages(np.frombuffer(bytes(x), np.int64))
+    assert (x == np.arange(1 << 20)).all()
