@@ -74,12 +74,10 @@ def call(widths: Sequence[int], batch: int, seconds: float) -> Run:
 def bound(widths: Sequence[int], batch: int, seconds: float) -> Run:
     """Measure calls whose inputs and outputs are bound."""
     ours, theirs, feeds = engines(widths, batch)
-    if not hasattr(ours, "bind"):
-        raise SystemExit("PreparedGraph.bind is not there yet")
     binding = theirs.io_binding()
     binding.bind_cpu_input("x", feeds["x"])
     binding.bind_output(theirs.get_outputs()[0].name, "cpu")
-    turns = interleave(ours.bind(feeds), partial(theirs.run_with_iobinding, binding), seconds)
+    turns = interleave(ours.bind(feeds).run, partial(theirs.run_with_iobinding, binding), seconds)
     return Run(turns.ours, turns.theirs, turns.ratio)
 
 
