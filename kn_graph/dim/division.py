@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import gcd
 
 from kn_graph.dim.polynomial import (
+    REMEMBERED,
     Dim,
     FloorDiv,
     Size,
@@ -53,9 +55,14 @@ def floordiv(a: Size, b: Size) -> Size:
         ZeroDivisionError: b is 0.
     """
     a, b = to_size(a), to_size(b)
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    return _quotient(a, b)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _quotient(a: Size, b: Size) -> Size:
     if isinstance(b, int):
-        if isinstance(a, int):
-            return a // b
         if b == 0:
             raise ZeroDivisionError(f"{a} // 0")
         return _divide_by_number(-a if b < 0 else a, abs(b))

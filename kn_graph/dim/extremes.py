@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from math import gcd
 
 from kn_graph.dim.polynomial import (
+    REMEMBERED,
     Max,
     Size,
     intern,
@@ -30,6 +32,11 @@ def size_max(*sizes: Size) -> Size:
     """
     if all(isinstance(s, int) for s in sizes):
         return max(sizes)  # type: ignore[type-var]
+    return _largest(sizes)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _largest(sizes: tuple[Size, ...]) -> Size:
     kept = _undominated(_flattened(map(to_size, sizes)))
     if len(kept) == 1:
         return kept[0]

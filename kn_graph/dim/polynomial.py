@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 __all__ = [
+    "REMEMBERED",
     "Atom",
     "Dim",
     "FloorDiv",
@@ -50,6 +51,10 @@ __all__ = [
 MAX_TERMS, MAX_DEPTH = 48, 3
 """An expression beyond these gets a name: nested min and max would double with every level, and
 a maximum of n sizes costs n proofs for each size that joins it. Terms inside of atoms count."""
+
+
+REMEMBERED = 16384
+"""How many results of each kind of arithmetic are kept: layers of a model repeat their sizes."""
 
 
 class SymbolKind(Enum):
@@ -256,17 +261,17 @@ class Dim:
 
     def __add__(self, other: Any) -> Any:
         """Add a size."""
-        return _arithmetic(size_add, self, other)
+        return _arithmetic(_sum, self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
         """Subtract a size."""
-        return _arithmetic(lambda a, b: size_add(a, -b), self, other)
+        return _arithmetic(_difference, self, other)
 
     def __rsub__(self, other: Any) -> Any:
         """Subtract from a size."""
-        return _arithmetic(lambda a, b: size_add(b, -a), self, other)
+        return _arithmetic(lambda a, b: _difference(b, a), self, other)
 
     def __mul__(self, other: Any) -> Any:
         """Multiply with a size."""
@@ -379,10 +384,20 @@ def of_atom(atom: Atom, coefficient: int = 1) -> Dim:
 
 def size_add(a: Size, b: Size) -> Size:
     """Add."""
+    return a + b if isinstance(a, int) and isinstance(b, int) else _sum(a, b)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _sum(a: Size, b: Size) -> Size:
     terms = dict(terms_of(a))
     for m, c in terms_of(b):
         terms[m] = terms.get(m, 0) + c
     return size_of(terms)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _difference(a: Size, b: Size) -> Size:
+    return _sum(a, -b)
 
 
 def size_multiply(a: Size, b: Size) -> Size:
@@ -398,7 +413,7 @@ def size_multiply(a: Size, b: Size) -> Size:
     return named_if_large(expand_product(a, b))
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=REMEMBERED)
 def expand_product(a: Size, b: Size) -> Size:
     """Multiply without ever naming the result: for proofs, where naming would not end."""
     terms: Terms = {}
