@@ -1,0 +1,153 @@
+"""`kn profile`: how long each step of a model takes on the CPU."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from kn_graph.errors import DeviceUnavailableError, UsageError
+from kn_runtime.cli import feeds
+from kn_runtime.cli.common import (
+    add_dims,
+    add_model,
+    dims_of,
+    emit_json,
+    grid,
+    human_bytes,
+    human_count,
+    show,
+)
+
+if TYPE_CHECKING:
+    from kn_cpu.profile import Profile, StepProfile
+
+__all__ = ["EXAMPLES", "add_arguments", "execute"]
+
+EXAMPLES = """examples:
+  kn profile model.onnx
+  kn profile model.onnx --dim batch=8 --threads 1 --sort time --top 10
+  kn profile model.onnx --input x=x.npy --json
+
+Inputs that are not given are made up. A step is reached by 100 % where it takes no longer than
+computing and moving at the rates measured on this machine just before; small steps cannot.
+"""
+
+DEFAULT_RUNS = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_model(parser)
+    feeds.add_arguments(parser)
+    parser.add_argument("--device", default="cpu", metavar="NAME", help="cpu (the only one yet)")
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N", help="how many work (default: all there are)"
+    )
+    parser.add_argument(
+        "--runs", type=_positive, default=DEFAULT_RUNS, metavar="N", help="medians are over N runs"
+    )
+    parser.add_argument(
+        "--sort", choices=("order", "time"), default="order", help="which steps come first"
+    )
+    parser.add_argument("--top", type=_positive, metavar="N", help="print the first N steps only")
+    add_dims(parser)
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, got {text!r}")
+    return int(text)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run, time, print."""
+    from kn_cpu.executor import CpuExecutor
+    from kn_cpu.native import library, unavailable_reason
+    from kn_cpu.peak import measure_peak
+    from kn_cpu.profile import profile
+    from kn_graph.onnx import load_graph_from_onnx_path
+    from kn_graph.optimizer import optimize_graph
+    from kn_runtime.options import PrepareOptions
+
+    if args.device not in ("cpu", "best"):
+        raise UsageError(f"kn profile measures the planned CPU; got --device {args.device}")
+    kernels = library()
+    if kernels is None:
+        reason = str(unavailable_reason())
+        raise DeviceUnavailableError(f"there are no steps to time: {reason}", (reason,))
+    graph = optimize_graph(load_graph_from_onnx_path(args.model, dims=dims_of(args)).seal())
+    args.input = args.input or [feeds.RANDOM]
+    given = feeds.read_feeds(graph, args)
+    threads = PrepareOptions(threads=args.threads).worker_threads
+    executor = CpuExecutor(graph, kernels, threads)
+    measured = profile(executor, given.values, measure_peak(kernels, threads), runs=args.runs)
+    if args.json:
+        facts = {"model": args.model, "random": given.random, "assumed": given.assumed}
+        emit_json({**facts, **asdict(measured)})
+    else:
+        _print(measured, given.assumed, by_time=args.sort == "time", top=args.top)
+    return 0
+
+
+# ---- text -----------------------------------------------------------------------------------
+
+
+def _print(
+    measured: Profile, assumed: Mapping[str, int], *, by_time: bool, top: int | None
+) -> None:
+    steps = sorted(measured.steps, key=lambda s: -s.time_us) if by_time else measured.steps
+    headers = ("##", "node", "step", "computes", "#us", "#share", "#flop/s", "#bytes/s",
+               "#reached", "by")  # fmt: skip
+    show(grid(map(_row, steps[:top]), headers), "")
+    show(grid(_kinds(measured.steps), ("step", "#times", "#us", "#share", "#reached")), "")
+    show(grid((k, v) for k, v in _facts(measured, assumed).items() if v))
+
+
+def _row(s: StepProfile) -> Sequence[str]:
+    seconds = s.time_us * 1e-6
+    return (
+        str(s.number),
+        s.label,
+        f"{s.kind} +{s.instructions}" if s.instructions and s.kind != "scalar" else s.kind,
+        "x".join(map(str, s.shape)),
+        f"{s.time_us:.1f}",
+        f"{s.share:.1%}",
+        human_count(s.flops / seconds) if s.flops and seconds else "",
+        human_bytes(s.moved_bytes / seconds) if seconds else "",
+        f"{s.reached:.0%}",
+        f"host: {s.host}" if s.host else ", ".join(s.kernels),
+    )
+
+
+def _kinds(steps: Iterable[StepProfile]) -> list[Sequence[str]]:
+    """Return a row for each kind of step, those that take longest first."""
+    found: dict[str, list[StepProfile]] = {}
+    for s in steps:
+        found.setdefault(s.kind, []).append(s)
+    times = {kind: sum(s.time_us for s in rows) for kind, rows in found.items()}
+    return [
+        (
+            kind,
+            str(len(found[kind])),
+            f"{times[kind]:.1f}",
+            f"{sum(s.share for s in found[kind]):.1%}",
+            f"{sum(s.bound_us for s in found[kind]) / times[kind]:.0%}" if times[kind] else "",
+        )
+        for kind in sorted(found, key=lambda k: -times[k])
+    ]
+
+
+def _facts(measured: Profile, assumed: Mapping[str, int]) -> dict[str, str]:
+    peak: Any = measured.peak
+    rates = [f"{human_bytes(rate)}/s for {human_bytes(size)}" for size, rate in peak.streams]
+    sizes = [f"{n} = {k}" for n, k in {**measured.sizes, **assumed}.items()]
+    host = sum(s.host is not None for s in measured.steps)
+    return {
+        "device": f"{peak.name}; measured {human_count(peak.flops)} flop/s, {', '.join(rates)}",
+        "sizes": ", ".join(sizes),
+        "steps": f"{len(measured.steps)}, {host} on the host; median of {measured.runs} runs",
+        "time": f"{measured.call_us / 1e3:.3f} ms a call, {measured.steps_us / 1e3:.3f} ms its "
+        f"steps one by one, {measured.bound_us / 1e3:.3f} ms at least",
+    }
