@@ -217,15 +217,17 @@ class Lowering:
         key = (operand.buffer, operand.layout, call.kernel, call.numbers)
         found = self._known.get(key)
         if found is None:
-            made = self._packed(operand, floats, family, call, target_first)
-            found = self._known[key] = self.kept(made)
+            constant = self.constants[operand.buffer]
+            array = self._packed(constant, operand, floats, family, call, target_first)
+            found = self._known[key] = self.kept(array)
         return found
 
     def pack_if(
         self, guard: Size, operand: Operand, floats: int, family: str, call: KernelCall
-    ) -> PackedConstant | Table:
+    ) -> Pointer:
         """Do the same for a call that not all sizes choose: when the first ones do."""
-        if isinstance(guard, int):
+        constant = self.constants.get(operand.buffer)
+        if isinstance(guard, int) or constant is None:
             return self.pack(operand, floats, family, call)
         key = (operand.buffer, operand.layout, call.kernel, call.numbers)
 
@@ -233,15 +235,20 @@ class Lowering:
             if not evaluate(guard, env):
                 return np.empty(0, np.float32)
             if key not in self._late:
-                self._late[key] = self._packed(operand, floats, family, call, False)
+                self._late[key] = self._packed(constant, operand, floats, family, call, False)
             return self._late[key]
 
         return Table(make)
 
     def _packed(
-        self, operand: Operand, floats: int, family: str, call: KernelCall, target_first: bool
+        self,
+        constant: Array,
+        operand: Operand,
+        floats: int,
+        family: str,
+        call: KernelCall,
+        target_first: bool,
     ) -> Array:
-        constant = self.constants[operand.buffer]
         source = dense(constant)
         target: Array = aligned(4 * floats).view(np.float32)
         offset: Any = operand.layout.offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kn_cpu.calls import NativeCall, PackedConstant, Pointer
+from kn_cpu.calls import NativeCall, Pointer
 from kn_cpu.epilogue import Epilogue, split
 from kn_cpu.gemm import Packed, gemm_call, pack_call, packed_layout
 from kn_cpu.lowering import Calls, Lowering, layout_of
@@ -52,7 +52,7 @@ def _product(low: Lowering, step: Step, end: Epilogue, behind: BlockProgram | No
     return NativeCall("gemm", call, pointers)
 
 
-def _packed(low: Lowering, b: Operand) -> tuple[PackedConstant, Packed] | None:
+def _packed(low: Lowering, b: Operand) -> tuple[Pointer, Packed] | None:
     """Return a constant right operand in panels, if its matrices are evenly spaced."""
     if low.constant(b) is None or 0 in b.layout.sizes:
         return None
