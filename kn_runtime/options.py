@@ -16,10 +16,13 @@ class PrepareOptions:
         allow_host: let a device run nodes on the host that it has no kernel for; they are counted
             and named. Otherwise such nodes are an error. On the CPU they always are allowed.
         threads: how many threads work on one call; all that the process may use by default.
+        strict: leave out kernels that are quicker and less exact than a plain sum of products:
+            Winograd's convolutions.
     """
 
     allow_host: bool = False
     threads: int | None = None
+    strict: bool = False
 
     @property
     def worker_threads(self) -> int:

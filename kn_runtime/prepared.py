@@ -27,7 +27,9 @@ def planned_executor(graph: Graph, options: PrepareOptions) -> CpuExecutor | Non
     from kn_cpu.native import library
 
     kernels = library()
-    return None if kernels is None else CpuExecutor(graph, kernels, options.worker_threads)
+    if kernels is None:
+        return None
+    return CpuExecutor(graph, kernels, options.worker_threads, strict=options.strict)
 
 
 class PreparedGraph:

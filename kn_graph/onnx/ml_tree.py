@@ -30,7 +30,8 @@ Array = np.ndarray[Any, Any]
 
 AGGREGATES: Any = ("average", "sum", "min", "max")
 """As TreeEnsemble-5 numbers them."""
-MODES = {f"BRANCH_{name}": i for i, name in enumerate(NODE_MODES)}
+LEAF = -1
+MODES = {"LEAF": LEAF, **{f"BRANCH_{name}": i for i, name in enumerate(NODE_MODES)}}
 MEMBER = 6
 FLOATS = (DType.FLOAT32, DType.FLOAT64)
 
@@ -90,7 +91,9 @@ def _depth(ctx: NodeContext, children: Array, roots: Array) -> int:
         if depth > len(children):
             ctx.fail("a tree contains a cycle")
         below = children[level]
-        level = np.unique(below[below >= 0])
+        reached = np.zeros(len(children), bool)
+        reached[below[below >= 0]] = True
+        level = np.flatnonzero(reached)
     return depth
 
 
@@ -119,42 +122,62 @@ def _trees_of_tuples(ctx: NodeContext, votes: str) -> Trees:
     lengths = {len(a) for a in (tree, node, feature, yes, no, modes, thresholds, nan_is_true)}
     if len(lengths) != 1:
         ctx.fail(f"the attributes nodes_* differ in length: {sorted(lengths)}")
-    unknown = set(modes) - MODES.keys() - {"LEAF"}
+    unknown = set(modes) - MODES.keys()
     if unknown:
         ctx.fail(f"{min(unknown)!r} is no mode of a node")
-    places = {key: i for i, key in enumerate(zip(tree.tolist(), node.tolist(), strict=True))}
-    if len(places) != len(tree):
-        ctx.fail("a node id is used twice in one tree")
-    leaf = np.array([m == "LEAF" for m in modes], bool)
+    places = _Places(ctx, tree, node)
+    mode = np.array([MODES[m] for m in modes], np.int64)
+    leaf = mode == LEAF
     # interior nodes and leaves are numbered apart, in their order
     number = np.where(leaf, -np.cumsum(leaf), np.cumsum(~leaf) - 1)
     inner = np.flatnonzero(~leaf)
-    children = [
-        [number[_place(ctx, places, tree[i], child[i])] for i in inner] for child in (yes, no)
-    ]
-    mode = [MODES[modes[i]] for i in inner]
-    nodes = np.array([feature[inner], mode, *children, nan_is_true[inner]], np.int64).T
+    children = [number[places.of(tree[inner], child[inner])] for child in (yes, no)]
+    nodes = np.array([feature[inner], mode[inner], *children, nan_is_true[inner]], np.int64).T
     first = np.flatnonzero(np.diff(tree, prepend=tree[0] - 1 if len(tree) else 0))
     starts, targets, weights = _votes(ctx, votes, places, number, int(leaf.sum()))
     return Trees(nodes.reshape(-1, 5), thresholds[inner], number[first], starts, targets, weights)
 
 
-def _place(ctx: NodeContext, places: dict[tuple[int, int], int], tree: Any, node: Any) -> int:
-    found = places.get((int(tree), int(node)))
-    if found is None:
-        ctx.fail(f"tree {tree} has no node {node}")
-    return found
+class _Places:
+    """Where the node with an id of a tree is in the list of all nodes; forests have millions."""
+
+    def __init__(self, ctx: NodeContext, tree: Array, node: Array) -> None:
+        self._ctx = ctx
+        self._trees, tree_rank = np.unique(tree, return_inverse=True)
+        self._nodes, node_rank = np.unique(node, return_inverse=True)
+        keys = tree_rank * len(self._nodes) + node_rank
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+        if (self._keys[1:] == self._keys[:-1]).any():
+            ctx.fail("a node id is used twice in one tree")
+
+    def of(self, tree: Array, node: Array) -> Array:
+        """Return places for pairs of ids."""
+        ranks, known = zip(_rank(self._trees, tree), _rank(self._nodes, node), strict=True)
+        at, there = _rank(self._keys, ranks[0] * len(self._nodes) + ranks[1])
+        found = known[0] & known[1] & there
+        if not found.all():
+            wrong = int(np.argmin(found))
+            self._ctx.fail(f"tree {tree[wrong]} has no node {node[wrong]}")
+        return self._order[at]
+
+
+def _rank(ordered: Array, wanted: Array) -> tuple[Array, Array]:
+    """Return where numbers are in an ordered list, and which of them are there."""
+    at = np.minimum(np.searchsorted(ordered, wanted), max(len(ordered) - 1, 0))
+    there = ordered[at] == wanted if len(ordered) else np.zeros(len(wanted), bool)
+    return at, there
 
 
 def _votes(
-    ctx: NodeContext, name: str, places: dict[tuple[int, int], int], number: Array, leaves: int
+    ctx: NodeContext, name: str, places: _Places, number: Array, leaves: int
 ) -> tuple[Array, Array, Array]:
     """Return where the weights of each leaf start, their targets, and the weights, by leaf."""
     tree, node, target = (ctx.integers(f"{name}_{n}", ()) for n in ("treeids", "nodeids", "ids"))
     weights = _numbers(ctx, f"{name}_weights")
     if not len(tree) == len(node) == len(target) == len(weights):
         ctx.fail(f"the attributes {name}_* differ in length")
-    at = np.array([number[_place(ctx, places, *key)] for key in zip(tree, node, strict=True)], int)
+    at = number[places.of(np.array(tree, np.int64), np.array(node, np.int64))]
     kept = at < 0  # weights of interior nodes are never reached
     leaf = -1 - at[kept]
     order = np.argsort(leaf, kind="stable")
