@@ -87,6 +87,27 @@ def test_the_budget_is_the_size_of_the_constants_or_4_mib():
     check(lambda g: g.constant(large) + 1, {}, {"fold_constants": 1}, sizes=[{}])
 
 
+def test_weights_of_a_recurrent_layer_are_converted_once():
+    hidden = 600  # 5.8 MB of floats
+    codes = np.random.default_rng(0).integers(-9, 9, (1, 4 * hidden, hidden)).astype(np.int8)
+    scale = np.full((1, 1, 1), 1e-3, np.float32)
+
+    def build(other_use: bool):
+        def layer(g: Graph, x: Value) -> list[Value]:
+            r = g.cast(g.constant(codes), DType.FLOAT32) * g.constant(scale)
+            w = g.constant(constant((1, 4 * hidden, 2)))
+            y, *_ = g.recurrent("lstm", x, w, r)
+            return [y, g.exp(r)] if other_use else [y]
+
+        return layer
+
+    inputs = {"x": ("float32", [1, 1, 2])}
+    out = check(build(False), inputs, {"fold_constants": 2}, sizes=[{}], rtol=1e-5)
+    assert "cast" not in {name.lower() for name in ops_of(out)}
+    assert "lstm" in ops_of(out)
+    untouched(build(True), inputs, "fold_constants")
+
+
 def test_a_huge_result_is_never_allocated():
     one = np.ones((1, 1), np.float32)
 

@@ -1,8 +1,9 @@
 """What follows from constants alone is computed before running.
 
 An operation on constants becomes its result, computed by the reference, if that takes at most as
-many bytes as the constants, or 4 MiB. That is checked before anything is allocated. Views,
-permutations, slices and flips of a constant stay views of its memory; a broadcast is never made.
+many bytes as the constants, or 4 MiB, or if it ends up as weights of a recurrent layer, which are
+floats in every run. That is checked before anything is allocated. Views, permutations, slices and
+flips of a constant stay views of its memory; a broadcast is never made.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from kn_graph.errors import ExecutionError, KnError
 from kn_graph.graph import Graph
 from kn_graph.op import EvalContext, Op
 from kn_graph.ops.control import ControlOp
+from kn_graph.ops.elementwise import Binary, Cast, Unary
 from kn_graph.ops.host import HostCall
 from kn_graph.ops.layout import Broadcast, Flip, Permute, Slice, View
+from kn_graph.ops.recurrent import Recurrent
 from kn_graph.ops.source import Constant, Sizes
 from kn_graph.optimizer.constants import FREE_BYTES, known_array, known_bytes, known_shape
 from kn_graph.optimizer.editor import Editor
@@ -39,6 +42,7 @@ SMALL_BYTES = 64 << 10
 """Up to this size a constant may exist in several layouts."""
 
 LAYOUT = (View, Permute, Slice, Flip)
+SCALAR = (Unary, Binary, Cast)
 NEVER = (*LAYOUT, Broadcast, Constant, Sizes, HostCall, ControlOp)
 
 
@@ -105,8 +109,11 @@ class FoldConstants(Rule[Computed]):
         sizes = [known_bytes(v.type) for v in node.results]
         if any(n is None for n in sizes):
             return None
+        total = sum(n for n in sizes if n is not None)
         budget = max(FREE_BYTES, sum(a.nbytes for a in sources if a is not None))
-        if sum(n for n in sizes if n is not None) > budget:
+        if total > budget and _becomes_recurrent_weights(edit, node):
+            budget = total
+        if total > budget:
             return Refused("the result is larger than the constants and than 4 MiB")
         if any(a.nbytes > budget for a in arrays if a is not None):
             return Refused("a broadcast constant is too large to compute with")
@@ -115,6 +122,23 @@ class FoldConstants(Rule[Computed]):
     def rewrite(self, edit: Editor, found: Computed) -> tuple[Value, ...]:
         """Add the results as constants."""
         return tuple(_constant(edit, a) for a in found.arrays)
+
+
+def _becomes_recurrent_weights(edit: Editor, node: Node) -> bool:
+    """Return whether constants and scalar operations lead from here to a recurrent layer alone."""
+    while not isinstance(node.op, Recurrent):
+        (v,) = node.results
+        users = edit.users(v)
+        if edit.is_output(v) or len(users) != 1:
+            return False
+        (node,) = users
+        others = [o for o in edit.operands(node) if o is not v]
+        if isinstance(node.op, SCALAR) and all(
+            isinstance(o.node.op, (Constant, Broadcast)) for o in others
+        ):
+            continue
+        return isinstance(node.op, Recurrent)
+    return False
 
 
 def _source(edit: Editor, v: Value) -> Array | None:
