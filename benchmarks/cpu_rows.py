@@ -37,7 +37,7 @@ from kn_cpu.native import STEP, library  # noqa: E402
 from kn_cpu.norm import norm_call  # noqa: E402
 from kn_cpu.pool import pool_call  # noqa: E402
 from kn_cpu.reduce import arg_reduce_call, reduce_call  # noqa: E402
-from kn_cpu.resize import resize_call, resize_tables  # noqa: E402
+from kn_cpu.resize import SPATIAL, resize_call, resize_tables, resize_taps  # noqa: E402
 from kn_cpu.softmax import softmax_call  # noqa: E402
 from kn_graph.dtype import DType  # noqa: E402
 from kn_graph.ops.attention import Attention  # noqa: E402
@@ -356,8 +356,9 @@ def gathers(b: Bench) -> Iterator[Case]:
         out = np.take(x, indices, axis)
         status = np.zeros(3, np.int64)
         call = gather_call(
-            Gather(axis), *map(_layout, (out, x, indices)), itemsize=4, index_dtype=DType.INT64
-        )
+            Gather(axis), *map(_layout, (out, x, indices)),
+            dtype=DType.FLOAT32, index_dtype=DType.INT64,
+        )  # fmt: skip
         ours = b.native("gather", call, out, x, indices, status)
         others: dict[str, Action] = {
             "ort": b.ort([node("Gather", "x i", axis=axis)], {"x": x, "i": indices}),
@@ -375,7 +376,9 @@ def resizes(b: Bench) -> Iterator[Case]:
             sizes = (shape[2] * 2, shape[3] * 2)
             coordinates: Any = "asymmetric" if mode == "nearest" else "half_pixel"
             op = Resize((2, 3), sizes, mode=mode, coordinates=coordinates, nearest="floor")
-            tables = resize_tables(op, shape[2:], sizes)
+            axes = (resize_tables(op, axis, shape[2:], sizes) for axis in range(SPATIAL))
+            tables = [table for axis in axes for table in axis]
+            taps = resize_taps(op, shape[2:], sizes)
             scales = np.array([1, 1, 2, 2], np.float32)
             rule = {"nearest_mode": "floor"} if mode == "nearest" else {}
             made = helper.make_node(
@@ -387,7 +390,7 @@ def resizes(b: Bench) -> Iterator[Case]:
                 x, out = first, np.empty((*shape[:2], *sizes), np.float32)
                 if order == "last":
                     x, out = map(_channels_last, (x, out))
-                call = resize_call(op, _layout(out), _layout(x), [t.shape[1] for t in tables[::2]])
+                call = resize_call(op, _layout(out), _layout(x), taps)
                 ours = b.native("resize", call, out, x, *tables)
                 title = f"{mode} {shape} channels {order}"
                 yield Case(title, ours, {"ort": ort}, 0, x.nbytes + out.nbytes)

@@ -14,10 +14,11 @@ from kn_graph.dim import Size
 from kn_graph.dtype import DType, Kind
 from kn_graph.errors import ExecutionError
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
-from kn_graph.ops.scatter import ScatterElements, ScatterND
+from kn_graph.ops.scatter import ScatterElements, ScatterFn, ScatterND
 from kn_plan.layout import StridedLayout
 
 __all__ = [
+    "can_combine",
     "gather_call",
     "gather_elements_call",
     "gather_nd_call",
@@ -25,6 +26,10 @@ __all__ = [
     "scatter_elements_call",
     "scatter_nd_call",
 ]
+
+_FUNCTIONS = {"none": 0, "add": 1, "mul": 2, "max": 3, "min": 4}
+_FLOATS = {DType.FLOAT32: 0, DType.FLOAT64: 1}
+_INTEGERS = {Kind.INT: 2, Kind.UINT: 3}
 
 UNIT_BYTES = 1 << 16
 UNIT = 1 << 13
@@ -46,14 +51,25 @@ def index_error(status: Sequence[int], axis: int, shape: Sequence[int]) -> Execu
     return ExecutionError(text)
 
 
+def can_combine(fn: str, dtype: DType) -> bool:
+    """Return whether there is a kernel that combines updates of a type with elements."""
+    return fn == "none" or dtype in _FLOATS or (dtype.kind in _INTEGERS and dtype.bits >= 8)
+
+
+def _combination(fn: ScatterFn, dtype: DType) -> tuple[int, int]:
+    """Return the numbers of what a scatter does with elements, and of their type."""
+    return _FUNCTIONS[fn], _FLOATS[dtype] if dtype in _FLOATS else _INTEGERS.get(dtype.kind, 0)
+
+
 def _head(
-    units: Size, itemsize: int, indices: DType, indexed: StridedLayout, axes: Sequence[int]
-) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
+    units: Size, dtype: DType, indices: DType, indexed: StridedLayout, axes: Sequence[int],
+    combination: tuple[int, int] = (0, 0),
+) -> tuple[tuple[Size, ...], tuple[Size, ...]]:  # fmt: skip
     """Return the first numbers, and the pairs of the indexed axes."""
     size = indices.numpy.itemsize
     signed = size if indices.kind is Kind.INT else -size  # see KN_GATHER_INDEX_BYTES
     pairs = tuple(n for a in axes for n in (indexed.sizes[a], indexed.strides[a]))
-    return (units, itemsize, signed, len(axes)), pairs
+    return (units, dtype.numpy.itemsize, signed, len(axes), *combination), pairs
 
 
 def gather_call(
@@ -62,7 +78,7 @@ def gather_call(
     x: StridedLayout,
     indices: StridedLayout,
     *,
-    itemsize: int,
+    dtype: DType,
     index_dtype: DType,
 ) -> KernelCall:
     """Gather slices, p = {out, x, indices, status}."""
@@ -81,8 +97,8 @@ def gather_call(
             nothing[axis + 1 :],
         ),
     )  # fmt: skip
-    units = units_for(out.numel * itemsize, UNIT_BYTES)
-    head, pairs = _head(units, itemsize, index_dtype, x, [axis])
+    units = units_for(out.numel * dtype.numpy.itemsize, UNIT_BYTES)
+    head, pairs = _head(units, dtype, index_dtype, x, [axis])
     return KernelCall("gather", (*head, 0, axis, rank, len(behind), *pairs, *groups), units)
 
 
@@ -92,12 +108,12 @@ def gather_nd_call(
     x: StridedLayout,
     indices: StridedLayout,
     *,
-    itemsize: int,
+    dtype: DType,
     index_dtype: DType,
 ) -> KernelCall:
     """Gather slices by index tuples, p = {out, x, indices, status}."""
-    units = units_for(out.numel * itemsize, UNIT_BYTES)
-    numbers = _tuples(units, op.batch_axes, out, x, indices, itemsize, index_dtype, scatter=False)
+    units = units_for(out.numel * dtype.numpy.itemsize, UNIT_BYTES)
+    numbers = _tuples(units, op.batch_axes, out, x, indices, dtype, index_dtype)
     return KernelCall("gather", numbers, units)
 
 
@@ -107,21 +123,23 @@ def scatter_nd_call(
     updates: StridedLayout,
     indices: StridedLayout,
     *,
-    itemsize: int,
+    dtype: DType,
     index_dtype: DType,
 ) -> KernelCall:
     """Write updates over `out`, a copy of x, p = {out, updates, indices, status}.
 
-    Only without a reduction. Of several updates for one place the last stays: one unit does all.
+    Of several updates for one place the last stays, or all are combined: one unit does all.
     """
-    assert op.reduction == "none"
-    numbers = _tuples(1, 0, updates, out, indices, itemsize, index_dtype, scatter=True)
+    numbers = _tuples(
+        1, 0, updates, out, indices, dtype, index_dtype,
+        scatter=_combination(op.reduction, dtype),
+    )  # fmt: skip
     return KernelCall("scatter", numbers, 1)
 
 
 def _tuples(
     units: Size, batch: int, listed: StridedLayout, indexed: StridedLayout, indices: StridedLayout,
-    itemsize: int, index_dtype: DType, *, scatter: bool,
+    dtype: DType, index_dtype: DType, *, scatter: tuple[int, int] | None = None,
 ) -> tuple[Size, ...]:  # fmt: skip
     """Return numbers where `listed` has the axes of tuples, and `indexed` those they point into."""
     depth = indices.sizes[-1]
@@ -131,7 +149,7 @@ def _tuples(
 
     def group(count: int, sizes: Sequence[Size], *strides: Sequence[Size]) -> tuple[Size, ...]:
         of_listed, of_indexed, of_indices = (tuple(s) or (0,) * count for s in strides)
-        out, x = (of_indexed, of_listed) if scatter else (of_listed, of_indexed)
+        out, x = (of_listed, of_indexed) if scatter is None else (of_indexed, of_listed)
         return axes_numbers(tuple(sizes), out, x, of_indices)
 
     groups = (
@@ -148,7 +166,8 @@ def _tuples(
             indexed.strides[batch + depth :], (),
         ),
     )  # fmt: skip
-    head, pairs = _head(units, itemsize, index_dtype, indexed, range(batch, batch + depth))
+    pointed = range(batch, batch + depth)
+    head, pairs = _head(units, dtype, index_dtype, indexed, pointed, scatter or (0, 0))
     counts = (indices.strides[-1], batch, len(places), len(behind))
     return (*head, *counts, *pairs, *groups)
 
@@ -159,13 +178,13 @@ def gather_elements_call(
     x: StridedLayout,
     indices: StridedLayout,
     *,
-    itemsize: int,
+    dtype: DType,
     index_dtype: DType,
 ) -> KernelCall:
     """Gather an element for each index, p = {out, x, indices, status}."""
     axes = axes_numbers(indices.sizes, out.strides, _still(x, op.axis), indices.strides)
     units = units_for(indices.numel, UNIT)
-    head, pairs = _head(units, itemsize, index_dtype, x, [op.axis])
+    head, pairs = _head(units, dtype, index_dtype, x, [op.axis])
     return KernelCall("gather_elements", (*head, 0, indices.rank, 0, 0, *pairs, *axes), units)
 
 
@@ -175,16 +194,16 @@ def scatter_elements_call(
     updates: StridedLayout,
     indices: StridedLayout,
     *,
-    itemsize: int,
+    dtype: DType,
     index_dtype: DType,
 ) -> KernelCall:
     """Write updates over `out`, a copy of x, p = {out, updates, indices, status}.
 
-    Only without a reduction. Of several updates for one place the last stays: one unit does all.
+    Of several updates for one place the last stays, or all are combined: one unit does all.
     """
-    assert op.reduction == "none"
     axes = axes_numbers(indices.sizes, _still(out, op.axis), updates.strides, indices.strides)
-    head, pairs = _head(1, itemsize, index_dtype, out, [op.axis])
+    kind = _combination(op.reduction, dtype)
+    head, pairs = _head(1, dtype, index_dtype, out, [op.axis], kind)
     return KernelCall("scatter_elements", (*head, 0, indices.rank, 0, 0, *pairs, *axes), 1)
 
 

@@ -63,10 +63,55 @@ INL void move_element(char *out, const char *x, int64_t bytes) {
     }
 }
 
+// ---- combination --------------------------------------------------------------------------------
+
+// WIDE: unsigned for integers, which wrap. What is not equal to itself is NaN, and stays.
+#define KN_COMBINE(name, TYPE, WIDE)                                                                       \
+    static void combine_##name(char *out_at, const char *x_at, int64_t fn) {                               \
+        TYPE a, b, made;                                                                                   \
+        memcpy(&a, out_at, sizeof a);                                                                      \
+        memcpy(&b, x_at, sizeof b);                                                                        \
+        switch (fn) {                                                                                      \
+        case KN_SCATTER_ADD: made = (TYPE)((WIDE)a + (WIDE)b); break;                                      \
+        case KN_SCATTER_MUL: made = (TYPE)((WIDE)a * (WIDE)b); break;                                      \
+        case KN_SCATTER_MAX: made = b > a || b != b ? b : a; break;                                        \
+        default: made = b < a || b != b ? b : a;                                                           \
+        }                                                                                                  \
+        memcpy(out_at, &made, sizeof made);                                                                \
+    }
+KN_COMBINE(f32, float, float)
+KN_COMBINE(f64, double, double)
+KN_COMBINE(i8, int8_t, uint32_t)
+KN_COMBINE(u8, uint8_t, uint32_t)
+KN_COMBINE(i16, int16_t, uint32_t)
+KN_COMBINE(u16, uint16_t, uint32_t)
+KN_COMBINE(i32, int32_t, uint32_t)
+KN_COMBINE(u32, uint32_t, uint32_t)
+KN_COMBINE(i64, int64_t, uint64_t)
+KN_COMBINE(u64, uint64_t, uint64_t)
+
+static void combine_element(const gather_t *t, char *out, const char *x) {
+    int64_t fn = t->n[KN_GATHER_FN], is_signed = t->n[KN_GATHER_TYPE] == KN_SCATTER_SIGNED;
+    switch (t->n[KN_GATHER_TYPE]) {
+    case KN_SCATTER_F32: combine_f32(out, x, fn); return;
+    case KN_SCATTER_F64: combine_f64(out, x, fn); return;
+    }
+    switch (t->bytes) {
+    case 1: (is_signed ? combine_i8 : combine_u8)(out, x, fn); break;
+    case 2: (is_signed ? combine_i16 : combine_u16)(out, x, fn); break;
+    case 4: (is_signed ? combine_i32 : combine_u32)(out, x, fn); break;
+    default: (is_signed ? combine_i64 : combine_u64)(out, x, fn);
+    }
+}
+
 // ---- slices -------------------------------------------------------------------------------------
 
 // The elements of one index that lie along the last inner axis.
 static void move_row(const gather_t *t, char *out, int64_t out_step, const char *x, int64_t x_step, int64_t count) {
+    if (t->n[KN_GATHER_FN] != KN_SCATTER_SET) {
+        for (int64_t i = 0; i < count; i++) combine_element(t, out + i * out_step * t->bytes, x + i * x_step * t->bytes);
+        return;
+    }
     if (out_step == 1 && x_step == 1 && count > 1) {
         memcpy(out, x, (size_t)(count * t->bytes));
         return;
@@ -179,7 +224,10 @@ INL void elements(const int64_t *n, char *const *p, int64_t begin, int64_t end, 
             if (!pointed(&t, at.offset[INDEX] + i * axes.stride[INDEX][last], &offset)) continue;
             int64_t to = at.offset[OUT] + i * axes.stride[OUT][last], from = at.offset[X] + i * axes.stride[X][last];
             *(scatter ? &to : &from) += offset;
-            move_element(t.out + to * t.bytes, t.x + from * t.bytes, t.bytes);
+            if (t.n[KN_GATHER_FN] != KN_SCATTER_SET)
+                combine_element(&t, t.out + to * t.bytes, t.x + from * t.bytes);
+            else
+                move_element(t.out + to * t.bytes, t.x + from * t.bytes, t.bytes);
         }
         kn_place_next(&at, &outer);
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from kn_cpu.axes import KernelCall
 from kn_cpu.calls import NativeCall, Status, UnsupportedError
 from kn_cpu.gather import (
+    can_combine,
     gather_call,
     gather_elements_call,
     gather_nd_call,
@@ -15,6 +17,7 @@ from kn_cpu.gather import (
     scatter_nd_call,
 )
 from kn_cpu.lowering import Calls, Lowering
+from kn_cpu.steps.wide import FLOATS, widened
 from kn_graph.dim import Symbol, evaluate
 from kn_graph.errors import KnError
 from kn_graph.op import Op
@@ -43,33 +46,40 @@ def gather_elements(low: Lowering, step: Step, op: GatherElements) -> Calls:
 
 
 def scatter_nd(low: Lowering, step: Step, op: ScatterND) -> Calls:
-    """Write slices by index tuples over a copy."""
-    return _scattered(low, step, op, scatter_nd_call, 0)
+    """Write slices by index tuples over a copy, or combine them."""
+    return _scatter(low, step, op, scatter_nd_call, 0)
 
 
 def scatter_elements(low: Lowering, step: Step, op: ScatterElements) -> Calls:
-    """Write an element for each index over a copy."""
-    return _scattered(low, step, op, scatter_elements_call, op.axis)
+    """Write an element for each index over a copy, or combine them."""
+    return _scatter(low, step, op, scatter_elements_call, op.axis)
 
 
 def _gathered(low: Lowering, step: Step, op: Op, make: Make, axis: int) -> Calls:
     (x, indices), (out,) = step.reads, step.writes
     call = make(
         op, out.layout, x.layout, indices.layout,
-        itemsize=low.itemsize(x), index_dtype=low.dtype(indices),
+        dtype=low.dtype(x), index_dtype=low.dtype(indices),
     )  # fmt: skip
     return [NativeCall("gather", call, (out, x, indices, index_status(step, axis, x)))]
 
 
-def _scattered(
+def _scatter(
     low: Lowering, step: Step, op: ScatterElements | ScatterND, make: Make, axis: int
 ) -> Calls:
-    if op.reduction != "none":
-        raise UnsupportedError(f"there is no kernel that scatters with {op.reduction}")
+    write = partial(_scattered, make=make, axis=axis)
+    return write(low, step, op) if op.reduction == "none" else widened(write, FLOATS)(low, step, op)
+
+
+def _scattered(
+    low: Lowering, step: Step, op: ScatterElements | ScatterND, *, make: Make, axis: int
+) -> Calls:
     (x, indices, updates), (out,) = step.reads, step.writes
+    if not can_combine(op.reduction, low.dtype(x)):
+        raise UnsupportedError(f"there is no kernel for {op.reduction} of {low.dtype(x)}")
     call = make(
         op, out.layout, updates.layout, indices.layout,
-        itemsize=low.itemsize(x), index_dtype=low.dtype(indices),
+        dtype=low.dtype(x), index_dtype=low.dtype(indices),
     )  # fmt: skip
     pointers = (out, updates, indices, index_status(step, axis, x))
     return [low.copy(out, x), NativeCall("gather", call, pointers)]

@@ -44,7 +44,7 @@ def check_gather(axis: int, x: Array, indices: Array, like: Array | None = None)
     status = np.zeros(3, np.int64)
     layouts = [layout_of(a) for a in (out, x, indices)]
     call = gather_call(
-        op, *layouts, itemsize=x.itemsize, index_dtype=DType.from_numpy(indices.dtype)
+        op, *layouts, dtype=DType.from_numpy(x.dtype), index_dtype=DType.from_numpy(indices.dtype)
     )
     check(op, call, out, x, indices, status, operands=[x, indices])
     assert not status.any()
@@ -91,7 +91,7 @@ def test_an_index_out_of_range_is_reported(bad: int) -> None:
     out, status = np.zeros((40, 5), np.float32), np.zeros(3, np.int64)
     layouts = [layout_of(a) for a in (out, x, indices)]
     run(
-        gather_call(Gather(0), *layouts, itemsize=4, index_dtype=DType.INT64),
+        gather_call(Gather(0), *layouts, dtype=DType.FLOAT32, index_dtype=DType.INT64),
         out,
         x,
         indices,
@@ -113,7 +113,9 @@ def test_gather_elements(dtype: Any, axis: int) -> None:
             indices, view = stored(places(grown, x.shape[axis]), order), stored(x, order)
             out, status = np.zeros(grown, dtype), np.zeros(3, np.int64)
             layouts = [layout_of(a) for a in (out, view, indices)]
-            call = gather_elements_call(op, *layouts, itemsize=x.itemsize, index_dtype=DType.INT64)
+            call = gather_elements_call(
+                op, *layouts, dtype=DType.from_numpy(x.dtype), index_dtype=DType.INT64
+            )
             check(op, call, out, view, indices, status, operands=[x, indices])
 
 
@@ -127,7 +129,7 @@ def test_scatter_elements(shape: list[int], data: Any) -> None:
     op, indices = ScatterElements(axis), places(small, shape[axis])
     out, status = stored(x, data.draw(st.permutations(range(len(shape))))), np.zeros(3, np.int64)
     layouts = [layout_of(a) for a in (out, updates, indices)]
-    call = scatter_elements_call(op, *layouts, itemsize=4, index_dtype=DType.INT64)
+    call = scatter_elements_call(op, *layouts, dtype=DType.FLOAT32, index_dtype=DType.INT64)
     check(op, call, out, updates, indices, status, operands=[x, indices, updates])
 
 
@@ -135,7 +137,9 @@ def test_scattered_indices_out_of_range_write_nothing() -> None:
     out, updates, status = some((4, 3)), -some((1, 3)), np.zeros(3, np.int64)
     before, indices = out.copy(), np.array([[4, -5, 100]])
     layouts = [layout_of(a) for a in (out, updates, indices)]
-    call = scatter_elements_call(ScatterElements(0), *layouts, itemsize=4, index_dtype=DType.INT64)
+    call = scatter_elements_call(
+        ScatterElements(0), *layouts, dtype=DType.FLOAT32, index_dtype=DType.INT64
+    )
     run(call, out, updates, indices, status)
     np.testing.assert_array_equal(out, before)
     assert status[0] == 1
@@ -160,7 +164,7 @@ def test_gather_by_tuples(shape: list[int], data: Any) -> None:
     op = GatherND(batch)
     out, status = np.zeros_like(reference(op, x, indices)), np.zeros(3, np.int64)
     layouts = [layout_of(a) for a in (out, view, stored_indices)]
-    call = gather_nd_call(op, *layouts, itemsize=4, index_dtype=DType.INT64)
+    call = gather_nd_call(op, *layouts, dtype=DType.FLOAT32, index_dtype=DType.INT64)
     check(op, call, out, view, stored_indices, status, operands=[x, indices])
     assert not status.any()
 
@@ -175,7 +179,7 @@ def test_scatter_by_tuples(shape: list[int], data: Any) -> None:
     out, status = stored(x, data.draw(st.permutations(range(len(shape))))), np.zeros(3, np.int64)
     layouts = [layout_of(a) for a in (out, updates, indices)]
     op = ScatterND()
-    call = scatter_nd_call(op, *layouts, itemsize=4, index_dtype=DType.INT64)
+    call = scatter_nd_call(op, *layouts, dtype=DType.FLOAT32, index_dtype=DType.INT64)
     check(op, call, out, updates, indices, status, operands=[x, indices, updates])
 
 
@@ -183,7 +187,7 @@ def test_an_error_in_a_tuple_names_its_axis() -> None:
     x, indices = some((4, 5, 6)), np.array([[0, 1], [3, 5]])
     out, status = np.zeros((2, 6), np.float32), np.zeros(3, np.int64)
     layouts = [layout_of(a) for a in (out, x, indices)]
-    call = gather_nd_call(GatherND(), *layouts, itemsize=4, index_dtype=DType.INT64)
+    call = gather_nd_call(GatherND(), *layouts, dtype=DType.FLOAT32, index_dtype=DType.INT64)
     run(call, out, x, indices, status)
     with pytest.raises(ExecutionError) as expected:
         reference(GatherND(), x, indices)

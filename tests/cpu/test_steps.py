@@ -13,10 +13,13 @@ import pytest
 from kn_graph import DType, Graph, Value, cpu_eval_graph
 from kn_graph.errors import ExecutionError
 from kn_graph.ops.reduce import ReduceFn
+from kn_graph.ops.scatter import ScatterFn
 from tests.cpu.steps import KERNELS, Build, N, check, drawn, native
 
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="there are no native kernels")
 
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+EXTREMES: tuple[ScatterFn, ...] = ("max", "min")
 NUMBER_FNS: tuple[ReduceFn, ...] = ("sum", "mean", "prod", "max", "min")
 
 
@@ -71,6 +74,33 @@ def test_scatters_without_a_reduction(dtype: str) -> None:
 
     check(elements, *N)
     check(slices, *N)
+
+
+@pytest.mark.parametrize("fn", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", *INTEGERS])
+def test_scatters_that_combine(dtype: str, fn: ScatterFn) -> None:
+    def build(g: Graph) -> list[Value]:
+        x, y = g.input("x", dtype, ["n", 3]), g.input("y", dtype, [3, 4, 5])
+        i, j = g.input("i", "int64", ["n", 3]), g.input("j", "int32", ["n", 2])
+        rows, slices = g.input("u", dtype, ["n", 3]), g.input("v", dtype, ["n", 5])
+        return [g.scatter_elements(x, i, rows, 1, fn), g.scatter_nd(y, j, slices, fn)]
+
+    check(build, *N)
+
+
+def test_extremes_that_are_scattered_keep_nans() -> None:
+    nan, one = np.array([np.nan, 1], np.float32), np.array([1, np.nan], np.float32)
+    for fn in EXTREMES:
+        run = native(partial(scattered_into, fn=fn))
+        got = run.eval({"x": nan, "u": one})["out0"]
+        np.testing.assert_array_equal(got, [np.nan, np.nan])
+
+
+def scattered_into(g: Graph, fn: ScatterFn) -> Value:
+    indices = g.constant(np.arange(2))
+    return g.scatter_elements(
+        g.input("x", "float32", [2]), indices, g.input("u", "float32", [2]), 0, fn
+    )
 
 
 @pytest.mark.parametrize("index", [3, -4])
