@@ -46,6 +46,7 @@ class StepReport:
         kind: the operation of its anchor, or scalar, or copy.
         instructions: how many nodes of the scalar program, in it or behind the anchor.
         shape: what is computed, as text over symbols.
+        sizes: the same in numbers.
         reads: buffers and layouts, as texts.
         writes: the same.
         flops: operations.
@@ -61,6 +62,7 @@ class StepReport:
     kind: str
     instructions: int
     shape: str
+    sizes: list[int]
     reads: list[str]
     writes: list[str]
     flops: int
@@ -197,7 +199,7 @@ def plan_report(
     allocations = [a.allocate(plan, env) for a in memory]
     costs = [c.at(env) for c in plan_costs(plan)]
     steps = [
-        _step(number, step, cost, spec, reasons.get(number))
+        _step(number, step, cost, env, spec, reasons.get(number))
         for number, (step, cost) in enumerate(zip(plan.steps, costs, strict=True))
     ]
     return PlanReport(
@@ -214,7 +216,14 @@ def plan_report(
     )
 
 
-def _step(number: int, step: Step, cost: Cost, spec: DeviceSpec, reason: str | None) -> StepReport:
+def _step(
+    number: int,
+    step: Step,
+    cost: Cost,
+    env: Mapping[Symbol, int],
+    spec: DeviceSpec,
+    reason: str | None,
+) -> StepReport:
     bound = cost.bound(spec)
     flops, read, written = (evaluate(n, {}) for n in (cost.flops, cost.read, cost.written))
     return StepReport(
@@ -223,6 +232,7 @@ def _step(number: int, step: Step, cost: Cost, spec: DeviceSpec, reason: str | N
         kind=step.kind,
         instructions=len(step.program.instructions) if step.program else 0,
         shape=f"[{', '.join(map(str, step.shape))}]",
+        sizes=[evaluate(n, env) for n in step.shape],
         reads=list(map(str, step.inputs)),
         writes=list(map(str, step.writes)),
         flops=flops,

@@ -233,7 +233,7 @@ def _print(report: PlanReport, assumed: Mapping[str, int], device: _Device) -> N
             s.number,
             s.label,
             f"{s.kind} +{s.instructions}" if s.instructions and s.kind != "scalar" else s.kind,
-            s.shape,
+            "x".join(map(str, s.sizes)),
             human_count(s.flops),
             human_bytes(s.read_bytes + s.written_bytes),
             f"{s.bound_us:.1f}",
