@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from kn_cpu.axes import KernelCall, float_bits
-from kn_cpu.product import BlockProgram, Registers, ceil_to, packed_size
+from kn_cpu.product import BlockProgram, Registers, ceil_to, packed_size, round_up
 from kn_graph.dim import Size, ceildiv, floordiv, size_max, size_min, size_prod
 from kn_plan.layout import StridedLayout
 
@@ -200,7 +200,7 @@ def gemm_call(
     numbers = (problem.rows, problem.cols, problem.depth, *batch, units)
     flags = (int(problem.packed), int(problem.turned), int(copy), float_bits(low), float_bits(high))
     more: tuple[Size, ...] = ()
-    scratch = _scratch(registers, problem)
+    scratch: Size = _scratch(registers, problem)
     if program is not None:
         if problem.turned and problem.batch:
             raise ValueError("a program behind transposed products of several matrices")
@@ -237,17 +237,22 @@ def _problem(
     return problem.turn() if _better_turned(problem, registers) else problem
 
 
-def _scratch(registers: Registers, p: _Problem) -> Size:
-    """Return the bytes that `divide_scratch` of gemm.c hands out at most."""
+def _scratch(registers: Registers, p: _Problem) -> int:
+    """Return the bytes that `divide_scratch` of gemm.c hands out at most, at any sizes."""
     vector = registers.vector
-    cols = size_min(ceil_to(p.cols, COLS_STEP), COLS)
+    cols = _bounded(ceil_to(p.cols, COLS_STEP), COLS)
 
-    def needed(rows: Size, depth: Size) -> Size:
-        rows = ceil_to(rows, registers.rows)
+    def needed(rows: int, depth: int) -> int:
+        rows = round_up(rows, registers.rows)
         part = rows * (cols + vector)
-        left = rows * (ceil_to(depth, vector) + vector)
-        return ceil_to(8 * rows, 4 * vector) + 4 * (part + depth * registers.panel + left)
+        left = rows * (round_up(depth, vector) + vector)
+        return round_up(8 * rows, 4 * vector) + 4 * (part + depth * registers.panel + left)
 
-    few = needed(size_min(p.rows, registers.rows), size_min(p.depth, LONG))
-    many = needed(size_min(p.rows, ROWS), size_min(p.depth, registers.depth))
-    return size_max(64, few, many)
+    few = needed(_bounded(p.rows, registers.rows), _bounded(p.depth, LONG))
+    many = needed(_bounded(p.rows, ROWS), _bounded(p.depth, registers.depth))
+    return max(64, few, many)
+
+
+def _bounded(size: Size, most: int) -> int:
+    """Return the smaller of a size and a number, and the number where the size is open."""
+    return min(size, most) if isinstance(size, int) else most

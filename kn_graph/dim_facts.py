@@ -176,6 +176,54 @@ def _shifted(size: Dim, shifts: Mapping[Atom, Size]) -> Size:
     return total
 
 
+# ---- examples: what they contradict need not be tried to prove -----------------------------
+
+SPREADS = (0, 97, 10**6 + 3)
+"""How far above their smallest numbers symbols are tried, at most."""
+
+
+def _samples(size: Dim) -> tuple[int, ...]:
+    """Return what a size is for some legal numbers of its symbols; nothing where one divides by 0.
+
+    Symbols get the same numbers in all sizes.
+    """
+    for atom in size.atoms:
+        if atom.samples is None:
+            for a in ordered_atoms(of_atom(atom), lambda a: a.samples is not None):
+                a.samples = _atom_samples(a)
+    columns = range(len(SPREADS))
+    if not all(a.samples for a in size.atoms):
+        return ()
+    return tuple([_sample(size, i) for i in columns])
+
+
+def _sample(size: Size, column: int) -> int:
+    if isinstance(size, int):
+        return size
+    total = 0
+    for monomial, number in size.terms:
+        for a in monomial:
+            assert a.samples is not None
+            number *= a.samples[column]
+        total += number
+    return total
+
+
+def _atom_samples(atom: Atom) -> tuple[int, ...]:
+    if isinstance(atom, Symbol):
+        most = SPREADS[-1] if atom.hi is None else atom.hi - atom.lo
+        # unequal symbols should be unequal: a serial number times a prime
+        return tuple([atom.lo + min(atom.order[1] * 7919 % (n + 1), most) for n in SPREADS])
+    if not all(a.samples for d in atom.args if isinstance(d, Dim) for a in d.atoms):
+        return ()
+    try:
+        return tuple(
+            [atom.compute([_sample(d, i) for d in atom.args]) for i in range(len(SPREADS))]
+        )
+    except ZeroDivisionError:
+        return ()
+
+
 def provably_ge(a: Size, b: Size = 0) -> bool | None:
     """Return whether a >= b for all numbers (True), for none (False), or unknown (None)."""
     if a is b:
@@ -183,6 +231,9 @@ def provably_ge(a: Size, b: Size = 0) -> bool | None:
     difference = to_size(a) - to_size(b)
     if isinstance(difference, int):
         return difference >= 0
+    tried = _samples(difference)
+    if tried and min(tried) < 0 <= max(tried):
+        return None
     lo, hi = _bounds(difference, PROOF_DEPTH)
     return True if lo >= 0 else False if hi < 0 else None
 

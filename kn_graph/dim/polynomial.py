@@ -79,9 +79,10 @@ class Atom:
         symbols: all symbols inside.
         weight: how many terms there are inside, down to the next named expressions.
         limits: its smallest and largest number, once `dim_facts` has found them.
+        samples: its numbers for some legal numbers of symbols, once `dim_facts` has tried them.
     """
 
-    __slots__ = ("__weakref__", "args", "depth", "limits", "order", "symbols", "weight")
+    __slots__ = ("__weakref__", "args", "depth", "limits", "order", "samples", "symbols", "weight")
 
     args: tuple[Size, ...]
     depth: int
@@ -89,11 +90,12 @@ class Atom:
     symbols: frozenset[Symbol]
     weight: int
     limits: tuple[float, float] | None
+    samples: tuple[int, ...] | None
 
     def __init__(self, args: tuple[Size, ...], symbols: frozenset[Symbol] | None = None) -> None:
         inner = [a for d in args if isinstance(d, Dim) for a in d.atoms]
         self.args = args
-        self.limits = None
+        self.limits = self.samples = None
         self.weight = sum(map(_weight, args))
         rank = 1 + max((a.order[0] for a in inner), default=-1)
         self.order = (rank, next(_serial))
