@@ -18,7 +18,7 @@ from kn_cpu.product import (
     packed_size,
     round_up,
 )
-from kn_graph.dim import Size, size_max, size_prod
+from kn_graph.dim import Size, size_prod
 from kn_graph.window import Pads
 from kn_plan.derived import derive
 from kn_plan.layout import StridedLayout
@@ -254,12 +254,12 @@ def _divided(
 
 
 def _scratch(registers: Registers, p: ConvProblem, order: Order, rows: Size, cols: Size) -> Size:
-    """Return the bytes that `divide_scratch` of conv.c hands out."""
+    """Return the bytes that `divide_scratch` of conv.c hands out at most."""
     vector, (run, positions) = registers.vector, _runs(p, order)
     pointers = ceil_to(8 * rows * positions, 4 * vector)
     copies = 0 if order == Order.IN_PLACE else rows * (run * positions + SHORT)
     floats = ceil_to(run, vector) + rows * (cols + vector) + copies
-    return size_max(64, pointers + 4 * floats)
+    return 64 + pointers + 4 * floats
 
 
 def packed_weights(registers: Registers, p: ConvProblem) -> Size:

@@ -281,8 +281,8 @@ class Lowering:
     def taken(self) -> Calls:
         """Return the calls that make operands of the step at hand; that step is done then."""
         calls, self.before = self.before, []
-        for buffer in [b for b in self.constants if b >= len(self.plan.buffers)]:
-            del self.constants[buffer]
+        while next(reversed(self.constants), -1) >= len(self.plan.buffers):
+            self.constants.popitem()  # those of temporaries come last
         return calls
 
 

@@ -166,6 +166,20 @@ def _interval(size: Dim) -> tuple[Bound, Bound]:
     return lo, hi
 
 
+def _low(size: Dim) -> Bound:
+    """Return a lower bound that is found faster than that of `_interval`, and may be lower."""
+    total = 0
+    for monomial, number in size.terms:
+        for a in monomial:
+            lo, hi = _atom_bounds(a)
+            most = lo if number > 0 else hi
+            if lo < 0 or most == inf:
+                return -inf
+            number *= int(most)
+        total += number
+    return total
+
+
 def _shifted(size: Dim, shifts: Mapping[Atom, Size]) -> Size:
     total: Size = 0
     for monomial, coefficient in size.terms:
@@ -234,6 +248,8 @@ def provably_ge(a: Size, b: Size = 0) -> bool | None:
     tried = _samples(difference)
     if tried and min(tried) < 0 <= max(tried):
         return None
+    if _low(difference) >= 0:
+        return True
     lo, hi = _bounds(difference, PROOF_DEPTH)
     return True if lo >= 0 else False if hi < 0 else None
 

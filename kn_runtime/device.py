@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from kn_graph.errors import DeviceUnavailableError, UsageError
+from kn_graph.garbage import uncollected
 from kn_runtime.options import PrepareOptions
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Device:
         """Return every device that can be used here, the best first."""
         return [cls.cpu(), cls.reference()]
 
+    @uncollected()
     def prepare(
         self,
         graph: Graph,

@@ -407,11 +407,18 @@ def size_multiply(a: Size, b: Size) -> Size:
     if isinstance(b, int):
         a, b = b, a
     if isinstance(a, int):
-        if a == 0:
-            return 0
         if isinstance(b, int):
             return a * b
-        return Dim(tuple((m, c * a) for m, c in b.terms))
+        if a == 1:
+            return b
+        if a == 0:
+            return 0
+        return Dim(tuple([(m, c * a) for m, c in b.terms]))
+    return _product(a, b)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _product(a: Dim, b: Dim) -> Size:
     return named_if_large(expand_product(a, b))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
+from kn_graph.garbage import uncollected
 from kn_graph.graph import Graph
 from kn_graph.onnx.write import (
     graph_to_model_proto,
@@ -70,6 +71,7 @@ def load_graph_from_onnx_bytes(
     return load_graph(data, input_shapes=input_shapes, dims=dims, external_data=external_data)
 
 
+@uncollected()
 def load_graph(
     source: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | onnx.ModelProto,
     *,

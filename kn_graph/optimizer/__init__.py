@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kn_graph.dim_facts import provably_ge
+from kn_graph.garbage import uncollected
 from kn_graph.graph import Graph
 from kn_graph.ops.source import ReadSizes
 from kn_graph.optimizer.report import OptimizerReport
@@ -23,6 +24,7 @@ def optimize_graph(graph: Graph, settings: OptimizerSettings | None = None) -> G
     return optimize_graph_report(graph, settings)[0]
 
 
+@uncollected()
 def optimize_graph_report(
     graph: Graph, settings: OptimizerSettings | None = None
 ) -> tuple[Graph, OptimizerReport]:
