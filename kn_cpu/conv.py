@@ -23,7 +23,15 @@ from kn_graph.window import Pads
 from kn_plan.derived import derive
 from kn_plan.layout import StridedLayout
 
-__all__ = ["ConvProblem", "Order", "conv_call", "weight_layout", "window_order"]
+__all__ = [
+    "FEW_CHANNELS",
+    "ConvProblem",
+    "Order",
+    "conv_call",
+    "packed_weights",
+    "weight_layout",
+    "window_order",
+]
 
 SPATIAL = 3
 """Axes that the kernels have; missing ones have size 1."""

@@ -23,10 +23,11 @@ TABLE = 7 * 19
 
 
 def is_depthwise(problem: ConvProblem) -> bool:
-    """Return whether the kernel computes it: one channel a group, channels side by side."""
+    """Return whether the kernel computes it: groups of one channel, channels side by side."""
     layouts = [problem.x, problem.out, problem.residual]
     side_by_side = all(v is None or v.strides[1] == 1 or v.sizes[1] == 1 for v in layouts)
-    return problem.channels == 1 and problem.cols == 1 and side_by_side
+    single = problem.channels == 1 and problem.cols == 1
+    return single and problem.groups > 1 and side_by_side
 
 
 def depthwise_weights(w: StridedLayout) -> StridedLayout:

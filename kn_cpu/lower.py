@@ -21,7 +21,6 @@ from kn_cpu.steps.reduce import arg_reduce, reduce, reduce_to
 from kn_cpu.steps.resize import resize
 from kn_cpu.steps.sort import cumulative, top_k
 from kn_cpu.steps.source import iota, sizes
-from kn_cpu.steps.spacing import spaced
 from kn_cpu.steps.wide import FLOATS, NUMBERS, widened
 from kn_graph.dim import UnboundSymbolError
 from kn_graph.op import Op
@@ -48,7 +47,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     ArgReduce: widened(arg_reduce, NUMBERS),
     Attention: widened(attention, FLOATS),
     Concat: concat,
-    Conv: widened(spaced(conv), FLOATS),
+    Conv: widened(conv, FLOATS),
     ConvTranspose: widened(conv_transpose, FLOATS),
     Cumulative: widened(cumulative, NUMBERS),
     Gather: gather,

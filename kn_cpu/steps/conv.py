@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from kn_cpu.calls import NativeCall, Pointer
-from kn_cpu.conv import ConvProblem, conv_call, packed_weights, weight_layout, window_order
+from kn_cpu.conv import (
+    FEW_CHANNELS,
+    ConvProblem,
+    conv_call,
+    packed_weights,
+    weight_layout,
+    window_order,
+)
 from kn_cpu.conv_choice import winograd_wins
 from kn_cpu.copy import copy_call
 from kn_cpu.depthwise import depthwise_call, depthwise_weights, is_depthwise
 from kn_cpu.epilogue import Epilogue, split
 from kn_cpu.gemm import pack_call
 from kn_cpu.lowering import Calls, Lowering, layout_of
-from kn_cpu.product import BlockProgram
+from kn_cpu.product import BlockProgram, even_stride
 from kn_cpu.steps.integer import is_integer
 from kn_cpu.steps.integer_conv import integer_conv
+from kn_cpu.steps.spacing import channels_last
 from kn_cpu.winograd import winograd_call, winograd_weights_call, winograd_weights_size
 from kn_graph.dim import Size, evaluate
 from kn_graph.ops.conv import Conv
@@ -31,6 +39,42 @@ def conv(low: Lowering, step: Step, op: Conv) -> Calls:
     if is_integer(low, step):
         return integer_conv(low, step, op)
     low.only_float32(step)
+    x, w = step.reads
+    before, after = list[NativeCall](), list[NativeCall]()
+    if _is_worth_turning(x.layout):
+        turned = channels_last(low, x)
+        before.append(low.copy(turned, x))
+        step = replace(step, reads=(turned, w))
+    if len(step.writes) == 1 and not _is_written(step.writes[0].layout, op.groups):
+        (out,) = step.writes
+        turned = channels_last(low, out)
+        after.append(low.copy(out, turned))
+        step = replace(step, writes=(turned,))
+    return [*before, *_convolved(low, step, op), *after]
+
+
+def _is_last(layout: StridedLayout) -> bool:
+    return layout.strides[1] == 1 or layout.sizes[1] == 1
+
+
+def _is_worth_turning(x: StridedLayout) -> bool:
+    """Return whether all kernels are faster by more than it takes to copy the channels together."""
+    few = isinstance(x.sizes[1], int) and x.sizes[1] < FEW_CHANNELS
+    return not _is_last(x) and not few
+
+
+def _is_written(out: StridedLayout, groups: int) -> bool:
+    """Return whether kernels write a layout, and not a channel at a time."""
+    if _is_last(out):
+        return True
+    try:
+        even_stride(out, range(2, out.rank))
+    except ValueError:
+        return False
+    return out.sizes[1] != groups
+
+
+def _convolved(low: Lowering, step: Step, op: Conv) -> Calls:
     x, w = step.reads
     out = step.writes[0]
     end = split(step.program, step.extras, 1, adds=partial(_adds, out.layout))

@@ -29,7 +29,7 @@ def conv_transpose(low: Lowering, step: Step, op: ConvTranspose) -> Calls:
     kernel: Any = w.layout.sizes[2:]
     before: Calls = []
     if x.layout.strides[1] != 1 and x.layout.sizes[1] != 1:
-        source, x = x, channels_last(low, x, x.layout.sizes)
+        source, x = x, channels_last(low, x)
         before = [low.copy(x, source)]
     problem = ConvProblem(
         x.layout, out.layout, kernel, op.strides, op.dilations, op.pads, op.groups,

@@ -123,3 +123,53 @@ def test_what_repeats_along_pixels_follows_in_a_kernel_of_its_own(groups: int) -
     run = executor(graph, strict=True)
     for images in (1, 3):
         assert error(graph, run, feeds(images)) < 2e-6
+
+
+def channels_first(groups: int, behind: str = "y = Relu(c)") -> Graph:
+    """Return y = body(conv(x, w)) over tensors whose pixels lie side by side."""
+    rng = np.random.default_rng(1)
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[N, {CHANNELS}, H, W] x) => (float[N, {CHANNELS}, H, W] y)
+        {{ c = Conv <pads = [1, 1, 1, 1], group = {groups}> (x, w) {behind} }}"""
+    )
+    w = rng.standard_normal((CHANNELS, CHANNELS // groups, 3, 3), np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    return optimize_graph(load_graph_from_onnx_bytes(model.SerializeToString()))
+
+
+@pytest.mark.parametrize(("groups", "kernel"), [(1, "conv_f32"), (CHANNELS, "depthwise_f32")])
+@pytest.mark.parametrize("behind", ["y = Relu(c)", "s = Sigmoid(c) y = Mul(c, s)"])
+def test_pixels_side_by_side_are_turned_for_the_kernels(
+    groups: int, kernel: str, behind: str
+) -> None:
+    graph = channels_first(groups, behind)
+    run = executor(graph, strict=True)
+    assert kernel in kernels(run)
+    rng = np.random.default_rng(0)
+    for shape in ((1, CHANNELS, 5, 7), (2, CHANNELS, 9, 4)):
+        given = {"x": rng.standard_normal(shape, np.float32)}
+        assert error(graph, run, given) < 2e-6
+
+
+@pytest.mark.parametrize("perm", [(0, 3, 1, 2), (0, 1, 2, 3)], ids=["channels last", "first"])
+@pytest.mark.parametrize("back", [(0, 2, 3, 1), (0, 1, 2, 3)], ids=["channels last", "first"])
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool"])
+def test_pools_write_another_layout_than_they_read(
+    pool: str, perm: tuple[int, ...], back: tuple[int, ...]
+) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[A, B, C, D] xs) => (float[I, J, K, L] y)
+        {{
+            x = Transpose <perm = {list(perm)}> (xs)
+            p = {pool} <kernel_shape = [2, 3], strides = [2, 1]> (x)
+            y = Transpose <perm = {list(back)}> (p)
+        }}"""
+    )
+    graph = load_graph_from_onnx_bytes(model.SerializeToString())
+    run = executor(optimize_graph(graph))
+    rng = np.random.default_rng(0)
+    for sizes in ((2, 5, 6, 20), (1, 4, 7, 3)):
+        given = {"xs": rng.standard_normal(sizes, np.float32)}
+        assert error(graph, run, given) < 1e-6
