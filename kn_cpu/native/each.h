@@ -1,4 +1,5 @@
-// Macros for accumulators with names, one a row of a tile.
+// Lists for macros: EACH_n(X) is X(0) .. X(n - 1). Accumulators are variables with names, made by macros:
+// compilers do not keep arrays of vectors in registers reliably, and say nothing when they do not.
 #pragma once
 
 #define EACH_1(X) X(0)
@@ -13,6 +14,9 @@
 #define EACH_10(X) EACH_9(X) X(9)
 #define EACH_11(X) EACH_10(X) X(10)
 #define EACH_12(X) EACH_11(X) X(11)
+
+#define EACH_OF(n, X) EACH_OF_(n, X)
+#define EACH_OF_(n, X) EACH_##n(X)
 
 #ifdef __clang__
 #define KN_UNROLL_2 _Pragma("clang loop unroll_count(2)")

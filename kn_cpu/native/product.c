@@ -1,7 +1,4 @@
 // The micro-kernels: accumulators stay in registers for the whole depth of a block.
-//
-// The accumulators are variables with names, made by macros: compilers do not keep arrays of vectors
-// in registers reliably, and say nothing when they do not.
 #include "each.h"
 #include "product.h"
 

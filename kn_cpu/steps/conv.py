@@ -10,12 +10,14 @@ from kn_cpu.calls import NativeCall, Pointer
 from kn_cpu.conv import (
     FEW_CHANNELS,
     ConvProblem,
+    Order,
     conv_call,
     packed_weights,
     weight_layout,
     window_order,
 )
 from kn_cpu.conv_choice import winograd_wins
+from kn_cpu.conv_lines import conv_lines_call, has_conv_lines
 from kn_cpu.copy import copy_call
 from kn_cpu.depthwise import depthwise_call, depthwise_weights, is_depthwise
 from kn_cpu.epilogue import Epilogue, split
@@ -87,6 +89,8 @@ def _convolved(low: Lowering, step: Step, op: Conv) -> Calls:
     writer = _Writer(low, step, problem, end, program)
     if is_depthwise(problem):
         calls = [writer.depthwise()]
+    elif has_conv_lines(problem):
+        calls = [writer.lines()]
     else:
         wins = winograd_wins(problem, low.registers, strict=low.strict)
         calls = [] if wins == 1 else [writer.direct(1 - wins)]
@@ -132,14 +136,23 @@ class _Writer:
         call = depthwise_call(registers, self.problem, **self._finish)
         return NativeCall("depthwise", call, self._pointers(weights))
 
-    def direct(self, guard: Size) -> NativeCall:
+    def _packed(self, order: Order, guard: Size) -> Pointer:
         registers, p = self.low.registers, self.problem
-        order = window_order(p.x, p.kernel, p.groups)
         dense = self.low.dense(self.w)
         layout = weight_layout(dense.layout, p.groups, order)
         floats = evaluate(packed_weights(registers, p), {})
         matrix, pack = Operand(dense.buffer, layout), pack_call(layout, registers)
-        weights = self.low.pack_if(guard, matrix, floats, "gemm", pack)
+        return self.low.pack_if(guard, matrix, floats, "gemm", pack)
+
+    def lines(self) -> NativeCall:
+        call = conv_lines_call(self.low.registers, self.problem, **self._finish)
+        x, weights, out, bias, _, *more = self._pointers(self._packed(Order.CHANNELS_FIRST, 1))
+        return NativeCall("conv_lines", call, (x, weights, out, bias, *more))
+
+    def direct(self, guard: Size) -> NativeCall:
+        registers, p = self.low.registers, self.problem
+        order = window_order(p.x, p.kernel, p.groups)
+        weights = self._packed(order, guard)
         call = conv_call(registers, p, order, **self._finish)
         return NativeCall("conv", call, self._pointers(weights), guard)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kn_cpu.conv import ConvProblem, conv_call, packed_weights, weight_layout, window_order
+from kn_cpu.conv import (
+    ConvProblem,
+    Order,
+    conv_call,
+    packed_weights,
+    weight_layout,
+    window_order,
+)
 from kn_cpu.conv_choice import winograd_wins
+from kn_cpu.conv_lines import conv_lines_call, has_conv_lines
 from kn_cpu.copy import copy_call
 from kn_cpu.depthwise import depthwise_call, depthwise_weights, is_depthwise
 from kn_cpu.gemm import pack_call
@@ -159,6 +167,19 @@ class Data:
         run_call(call, x, weights, out, self.bias, residual, *more, out=2)
         return out
 
+    def lines(self, behind: Behind | None = None) -> Array:
+        out = channels_last(np.full(reference(self.case.op, self.x, self.w).shape, np.nan, "f4"))
+        problem = self.problem(self.x, out, None)
+        assert has_conv_lines(problem)
+        weights = np.full(evaluate(packed_weights(registers(), problem), {}), np.nan, np.float32)
+        layout = weight_layout(layout_of(self.w), 1, Order.CHANNELS_FIRST)
+        run_call(pack_call(layout, registers()), self.w, weights, out=1)
+        low, high = self.bounds
+        program, more = (None, ()) if behind is None else behind.made(out)
+        call = conv_lines_call(registers(), problem, low=low, high=high, program=program)
+        run_call(call, self.x, weights, out, self.bias, *more, out=2)
+        return out
+
     def winograd(self, behind: Behind | None = None) -> Array:
         x, residual = channels_last(self.x), self.residual
         residual = None if residual is None else channels_last(residual)
@@ -284,6 +305,29 @@ WINOGRAD = [
 def test_winograd_within_its_documented_error(case: Case, epilogue: bool) -> None:
     data = Data.make(case, epilogue)
     data.check(data.winograd(), ERROR_FACTOR)
+
+
+LINES = [
+    Case(1, 3, 20, (9, 11), (7, 7), (2, 2), (), same(7)),
+    Case(2, 3, 33, (12, 40), (3, 3), (2, 2), (), ((0, 1), (1, 2))),
+    Case(1, 1, 9, (19, 23), (5, 5), (1, 1), (), same(5)),
+    Case(3, 7, 70, (5, 6), (1, 1)),
+    Case(1, 2, 16, (50, 13), (3, 2), (1, 2), (), ((2, 2), (0, 1))),
+    Case(1, 3, 48, (8, 12), (4, 4), (4, 4)),
+    Case(2, 1, 17, (97,), (8,), (2,), (), ((3, 4),)),
+    Case(1, 1, 5, (3, 2), (5, 7), (1, 1), (), ((2, 2), (3, 9))),
+    Case(1, 4, 1, (1, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("epilogue", [False, True], ids=["plain", "epilogue"])
+@pytest.mark.parametrize("case", LINES, ids=str)
+def test_lines_of_few_channels(case: Case, epilogue: bool) -> None:
+    data = replace(Data.make(case, epilogue), residual=None)
+    data.check(data.lines())
+    plain = data.lines()
+    behind = Behind.make(plain.shape)
+    behind.check(data.lines(behind), plain)
 
 
 @pytest.mark.parametrize("epilogue", [False, True], ids=["plain", "epilogue"])
