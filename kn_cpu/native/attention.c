@@ -6,7 +6,6 @@
 #include "axes.h"
 #include "rows.h"
 #include "strided_tile.h"
-#include "transpose.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -272,24 +271,6 @@ static void attend_unit(const attention_t *t, float *scratch, int64_t first, int
 
 // ---- few queries: row by row --------------------------------------------------------------------
 
-// Halves of two vectors, added up: what a tree of them makes of VF vectors is the sum of each.
-INL vf halves(vf a, vf b) {
-#if KN_VB == 64
-    return __builtin_shufflevector(a, b, KN_LOW16) + __builtin_shufflevector(a, b, KN_HIGH16);
-#elif KN_VB == 32
-    return __builtin_shufflevector(a, b, KN_LOW8) + __builtin_shufflevector(a, b, KN_HIGH8);
-#else
-    return __builtin_shufflevector(a, b, KN_LOW4) + __builtin_shufflevector(a, b, KN_HIGH4);
-#endif
-}
-
-INL vf vector_sums(vf *x) {
-    _Pragma("GCC unroll 4") for (int n = VF / 2; n > 0; n /= 2) {
-        _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) x[i] = halves(x[i], x[i + n]);
-    }
-    return x[0];
-}
-
 // scores[j] = key from + j times q, which is padded with zeros
 static void row_scores(const attention_t *t, float *scores, const float *q, int64_t from, int64_t count) {
     int64_t row = t->n[KN_ATT_K + 2], col = t->n[KN_ATT_K + 3], size = t->size;
@@ -313,7 +294,7 @@ static void row_scores(const attention_t *t, float *scores, const float *q, int6
                 if (d < size) b += ld_part(key + d, size - d) * ld(q + d);
                 x[r] = a + b;
             }
-            st_count(scores + j, vector_sums(x), count - j);
+            st_count(scores + j, kn_vector_sums(x), count - j);
         }
         return;
     }

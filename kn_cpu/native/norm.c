@@ -127,6 +127,101 @@ static void norm_row(const norm_t *t, const kn_place *kept) {
     }
 }
 
+// ---- short rows: as many at once as a vector has lanes, which hold their sums ------------------
+
+enum { SHORT = KN_SUM_BLOCK, AT_ONCE = 4096 }; // elements of a row; of all rows at once
+
+typedef struct {
+    float *out;
+    const float *p[OPERANDS];
+} row_t;
+
+// Lanes that add up to the sum of x - mean over a row, or of its square.
+INL vf row_part(const float *x, int64_t n, vf mean, const int square) {
+    vf a = set1(0.0f), b = a;
+    int64_t i = 0;
+    for (; i + 2 * VF <= n; i += 2 * VF) {
+        vf y = ld(x + i) - mean, z = ld(x + i + VF) - mean;
+        a += square ? y * y : y;
+        b += square ? z * z : z;
+    }
+    if (i + VF <= n) {
+        vf y = ld(x + i) - mean;
+        a += square ? y * y : y;
+        i += VF;
+    }
+    if (i < n) {
+        vf y = ld_part(x + i, n - i) - mean;
+        y = vselect(kn_lanes() < (int32_t)(n - i), y, set1(0.0f));
+        b += square ? y * y : y;
+    }
+    return a + b;
+}
+
+INL void short_write(const norm_t *t, const row_t *row, vf mean, vf inverse, const int scale, const int bias,
+                     const int residual) {
+    int64_t i = 0, n = t->row;
+    for (; i + VF <= n; i += VF) {
+        vf y = (ld(row->p[X] + i) - mean) * inverse;
+        if (scale) y *= ld(row->p[SCALE] + i);
+        if (bias) y += ld(row->p[BIAS] + i);
+        if (residual) y += ld(row->p[RESIDUAL] + i);
+        st(row->out + i, y);
+    }
+    if (i == n) return;
+    vf y = (ld_part(row->p[X] + i, n - i) - mean) * inverse;
+    if (scale) y *= ld_part(row->p[SCALE] + i, n - i);
+    if (bias) y += ld_part(row->p[BIAS] + i, n - i);
+    if (residual) y += ld_part(row->p[RESIDUAL] + i, n - i);
+    st_part(row->out + i, y, n - i);
+}
+
+static void short_rows(const norm_t *t, const row_t *rows, int64_t count) {
+    vf sums[VF], zero = set1(0.0f), size = set1((float)t->row);
+    float mean[VF], inverse[VF];
+    st(mean, zero);
+    if (t->center) {
+        for (int64_t r = 0; r < VF; r++) sums[r] = r < count ? row_part(rows[r].p[X], t->row, zero, 0) : zero;
+        st(mean, kn_vector_sums(sums) / size);
+    }
+    for (int64_t r = 0; r < VF; r++) sums[r] = r < count ? row_part(rows[r].p[X], t->row, set1(mean[r]), 1) : zero;
+    st(inverse, set1(1.0f) / vsqrt(kn_vector_sums(sums) / size + set1(t->epsilon)));
+    const int kind = (t->p[SCALE] ? 1 : 0) | (t->p[BIAS] ? 2 : 0) | (t->p[RESIDUAL] ? 4 : 0);
+    for (int64_t r = 0; r < count; r++) {
+        vf m = set1(mean[r]), f = set1(inverse[r]);
+        switch (kind) {
+        case 0: short_write(t, rows + r, m, f, 0, 0, 0); break;
+        case 1: short_write(t, rows + r, m, f, 1, 0, 0); break;
+        case 2: short_write(t, rows + r, m, f, 0, 1, 0); break;
+        case 3: short_write(t, rows + r, m, f, 1, 1, 0); break;
+        default: short_write(t, rows + r, m, f, kind & 1, kind & 2, kind & 4);
+        }
+    }
+}
+
+// Whether all operands lie along short rows.
+static int has_short_rows(const norm_t *t) {
+    int dense = t->rows == 1 && t->row <= SHORT && t->step[OUT] == 1 && t->step[X] == 1;
+    for (int o = SCALE; o < OPERANDS; o++) dense &= !t->p[o] || t->step[o] == 1;
+    return dense;
+}
+
+static void norm_short(const norm_t *t, int64_t group, int64_t stop) {
+    const int64_t most = kn_least(VF, kn_most(1, AT_ONCE / t->row));
+    kn_place at;
+    kn_place_at(&at, &t->kept, group);
+    while (group < stop) {
+        row_t rows[VF];
+        int64_t count = kn_least(most, stop - group);
+        for (int64_t r = 0; r < count; r++, kn_place_next(&at, &t->kept)) {
+            rows[r].out = t->out + at.offset[OUT];
+            operands_at(&at, t->p, rows[r].p);
+        }
+        short_rows(t, rows, count);
+        group += count;
+    }
+}
+
 // ---- columns: rows hold elements of several groups, `width` neighbours of each -------------------
 
 enum { COLUMNS = 256, TOGETHER = 8, ROWS = 512 }; // columns of a block; rows that are added up before a
@@ -257,6 +352,10 @@ static void norm(const int64_t *n, char *const *p, char *scratch, int64_t begin,
     kn_place at;
     if (columns == 0) {
         int64_t group = kn_share(groups, units, begin), stop = kn_share(groups, units, end);
+        if (has_short_rows(&t)) {
+            norm_short(&t, group, stop);
+            return;
+        }
         kn_place_at(&at, &t.kept, group);
         for (; group < stop; group++, kn_place_next(&at, &t.kept)) norm_row(&t, &at);
         return;

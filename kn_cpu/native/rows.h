@@ -1,6 +1,7 @@
 // What kernels over rows of floats share: partial vectors, and sums in blocks of a fixed size.
 #pragma once
 #include "simd.h"
+#include "transpose.h"
 
 // Sums run in single precision over this many elements; their totals add up in double precision.
 enum { KN_SUM_BLOCK = 64 * VF };
@@ -79,6 +80,24 @@ INL float kn_lanes_sum(vf x) {
 #endif
     x += KN_TURN(x, 2);
     x += KN_TURN(x, 1);
+    return x[0];
+}
+
+// Halves of two vectors, added up: what a tree of them makes of VF vectors is the sum of each.
+INL vf kn_halves(vf a, vf b) {
+#if KN_VB == 64
+    return __builtin_shufflevector(a, b, KN_LOW16) + __builtin_shufflevector(a, b, KN_HIGH16);
+#elif KN_VB == 32
+    return __builtin_shufflevector(a, b, KN_LOW8) + __builtin_shufflevector(a, b, KN_HIGH8);
+#else
+    return __builtin_shufflevector(a, b, KN_LOW4) + __builtin_shufflevector(a, b, KN_HIGH4);
+#endif
+}
+
+INL vf kn_vector_sums(vf *x) {
+    _Pragma("GCC unroll 4") for (int n = VF / 2; n > 0; n /= 2) {
+        _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) x[i] = kn_halves(x[i], x[i + n]);
+    }
     return x[0];
 }
 
