@@ -38,6 +38,32 @@ static int all_visible(const attention_t *t, int64_t first, int64_t last, int64_
     return !t->bounded || (from >= last + t->offset - t->left && stop <= first + t->offset + t->right + 1);
 }
 
+// ---- tiles --------------------------------------------------------------------------------------
+
+// out[j][i] = x[i][j] of up to VF rows and columns; whole vectors are written, with 0 beyond the rows.
+static void turn_tile(float *out, int64_t step, const float *x, int64_t row, int64_t rows, int64_t cols) {
+    if (rows >= VF && cols >= VF) {
+        kn_transpose4((char *)out, step * 4, (const char *)x, row * 4);
+        return;
+    }
+    float from[VF][VF], to[VF][VF];
+    for (int64_t i = 0; i < VF; i++) st(from[i], i < rows ? ld_count(x + i * row, cols) : set1(0.0f));
+    kn_transpose4((char *)to, VF * 4, (const char *)from, VF * 4);
+    for (int64_t j = 0; j < kn_least(VF, cols); j++) st(out + j * step, ld(to[j]));
+}
+
+// The same where only what there is may be written.
+static void turn_back(float *out, int64_t step, const float *x, int64_t row, int64_t rows, int64_t cols) {
+    if (rows >= VF && cols >= VF) {
+        kn_transpose4((char *)out, step * 4, (const char *)x, row * 4);
+        return;
+    }
+    float from[VF][VF], to[VF][VF];
+    for (int64_t i = 0; i < VF; i++) st(from[i], i < rows ? ld(x + i * row) : set1(0.0f));
+    kn_transpose4((char *)to, VF * 4, (const char *)from, VF * 4);
+    for (int64_t j = 0; j < kn_least(VF, cols); j++) st_count(out + j * step, ld(to[j]), rows);
+}
+
 // ---- bias ---------------------------------------------------------------------------------------
 
 // row[j] = bias of one query and keys from + j * 1
@@ -59,7 +85,8 @@ static void bias_row(const attention_t *t, float *row, int64_t query, int64_t fr
 // tile[j][i] = bias of query first + i and key from + j, for a panel.
 static void bias_tile(const attention_t *t, float *tile, int64_t first, int64_t columns, int64_t from, int64_t count) {
     float rows[VF][VF];
-    int shared = t->n[KN_ATT_BIAS + 2] == 0; // one row for all queries
+    const int64_t *stride = t->n + KN_ATT_BIAS;
+    int shared = stride[2] == 0, dense = stride[3] == 1 && t->n[KN_ATT_BIAS_KIND] == KN_BIAS_FLOAT;
     for (int64_t j = 0; j < count; j += VF) {
         int64_t some = kn_least(VF, count - j);
         if (shared) {
@@ -71,6 +98,11 @@ static void bias_tile(const attention_t *t, float *tile, int64_t first, int64_t 
             continue;
         }
         for (int64_t i = 0; i < columns; i += VF) {
+            if (dense) {
+                const float *x = (const float *)(const void *)t->bias + (first + i) * stride[2] + from + j;
+                turn_tile(tile + j * KN_PANEL + i, KN_PANEL, x, stride[2], columns - i, some);
+                continue;
+            }
             for (int64_t r = 0; r < VF; r++) // columns beyond the last repeat it: nobody reads them
                 bias_row(t, rows[r], first + kn_least(i + r, columns - 1), from + j, some);
             float *target = tile + j * KN_PANEL + i;
@@ -118,12 +150,11 @@ typedef struct {
 static void load_queries(const attention_t *t, panel_t *p) {
     int64_t row = t->n[KN_ATT_Q + 2], col = t->n[KN_ATT_Q + 3];
     const float *x = t->q + p->first * row;
-    int64_t whole = col == 1 ? t->size - t->size % VF : 0;
     for (int64_t i = 0; i < KN_PANEL; i += VF) {
-        int64_t some = kn_least(VF, p->columns - i), done = some == VF ? whole : 0;
-        for (int64_t d = 0; d < done; d += VF)
-            kn_transpose4((char *)(p->q + d * KN_PANEL + i), KN_PANEL * 4, (const char *)(x + i * row + d), row * 4);
-        for (int64_t d = done; d < t->size; d++)
+        int64_t some = kn_most(0, kn_least(VF, p->columns - i));
+        for (int64_t d = 0; col == 1 && d < t->size; d += VF)
+            turn_tile(p->q + d * KN_PANEL + i, KN_PANEL, x + i * row + d, row, some, t->size - d);
+        for (int64_t d = 0; col != 1 && d < t->size; d++)
             for (int64_t c = 0; c < VF; c++) p->q[d * KN_PANEL + i + c] = c < some ? x[(i + c) * row + d * col] : 0.0f;
     }
     vf scale = set1(t->scale);
@@ -146,12 +177,10 @@ static void store_panel(const attention_t *t, const panel_t *p) {
             st(x, vselect(seen, ld(x) * factor, set1(0.0f)));
         }
         int64_t some = kn_least(VF, p->columns - i);
-        int64_t whole = col == 1 && some == VF ? t->value_size - t->value_size % VF : 0;
-        for (int64_t d = 0; d < whole; d += VF)
-            kn_transpose4((char *)(out + i * row + d), row * 4, (const char *)(p->out + d * KN_PANEL + i), KN_PANEL * 4);
-        for (int64_t c = 0; c < some; c++)
-            for (int64_t d = whole; d < t->value_size; d++)
-                out[(i + c) * row + d * col] = p->out[d * KN_PANEL + i + c];
+        for (int64_t d = 0; col == 1 && d < t->value_size; d += VF)
+            turn_back(out + i * row + d, row, p->out + d * KN_PANEL + i, KN_PANEL, t->value_size - d, some);
+        for (int64_t c = 0; col != 1 && c < some; c++)
+            for (int64_t d = 0; d < t->value_size; d++) out[(i + c) * row + d * col] = p->out[d * KN_PANEL + i + c];
     }
 }
 
