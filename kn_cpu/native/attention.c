@@ -21,6 +21,7 @@ typedef struct {
     int64_t queries, keys, size, value_size;
     int64_t left, right, offset; // query i sees keys from i + offset - left to i + offset + right
     int bounded;                 // whether left or right may hide keys
+    int whole;                   // whether hidden keys are computed with, as others are
     float scale, softcap;
 } attention_t;
 
@@ -30,8 +31,34 @@ static const float minus_infinity = -__builtin_inff();
 
 // Keys that some of the queries [first, last] see, as far as their positions say.
 static void visible(const attention_t *t, int64_t first, int64_t last, int64_t *from, int64_t *stop) {
-    *from = kn_most(0, first + t->offset - t->left);
-    *stop = kn_least(t->keys, last + t->offset + t->right + 1);
+    *from = t->whole ? 0 : kn_most(0, first + t->offset - t->left);
+    *stop = t->whole ? t->keys : kn_least(t->keys, last + t->offset + t->right + 1);
+}
+
+// Whether a NaN or an infinity is among the rows [from, stop).
+static int has_odd(const float *x, int64_t row, int64_t col, int64_t from, int64_t stop, int64_t size) {
+    vf sum = set1(0.0f);
+    for (int64_t j = from; j < stop; j++) {
+        const float *at = x + j * row;
+        if (col == 1)
+            for (int64_t d = 0; d < size; d += VF) sum += ld_count(at + d, size - d) * set1(0.0f);
+        else
+            for (int64_t d = 0; d < size; d++) sum += set1(at[d * col] * 0.0f);
+    }
+    return kn_lanes_sum(sum) != 0.0f;
+}
+
+// Keys that some query of a unit does not see have weights of 0, and are passed over. But 0 times a NaN
+// is a NaN: where there is one among them, nothing is.
+static int hides_odd(const attention_t *t, int64_t first, int64_t count) {
+    const int64_t *k = t->n + KN_ATT_K, *v = t->n + KN_ATT_V;
+    int64_t from, stop, unused;
+    if (!t->bounded) return 0;
+    visible(t, first + count - 1, first + count - 1, &from, &unused);
+    visible(t, first, first, &unused, &stop);
+    from = kn_least(from, t->keys), stop = kn_most(0, kn_least(stop, t->keys));
+    return has_odd(t->k, k[2], k[3], 0, from, t->size) || has_odd(t->k, k[2], k[3], stop, t->keys, t->size) ||
+           has_odd(t->v, v[2], v[3], 0, from, t->value_size) || has_odd(t->v, v[2], v[3], stop, t->keys, t->value_size);
 }
 
 static int all_visible(const attention_t *t, int64_t first, int64_t last, int64_t from, int64_t stop) {
@@ -372,20 +399,24 @@ static void attend_row(const attention_t *t, float *scratch, int64_t query) {
     for (int64_t d = 0; d < padded; d++) q[d] = d < t->size ? t->q[query * qs[2] + d * qs[3]] * t->scale : 0.0f;
     for (int64_t d = 0; d < t->value_size; d++) out[d] = 0;
     float top = minus_infinity, sum = 0;
-    int seen = 0;
+    int seen = 0, biased = t->bias || t->whole;
     visible(t, query, query, &from, &stop);
     for (; from < stop; from += BLOCK) {
         int64_t count = kn_least(BLOCK, stop - from);
         row_scores(t, scores, q, from, count);
         if (t->bias) bias_row(t, bias, query, from, count);
+        for (int64_t j = 0; t->whole && j < count; j++) { // as in `hide`
+            int64_t key = from + j - t->offset - query;
+            bias[j] = (t->bias ? bias[j] : 0.0f) + (key < -t->left || key > t->right ? minus_infinity : 0.0f);
+        }
         for (int64_t j = 0; j < count; j += VF) {
             int64_t some = kn_least(VF, count - j);
             vf y = capped(t, ld_count(scores + j, some));
-            if (t->bias) y += ld_count(bias + j, some);
+            if (biased) y += ld_count(bias + j, some);
             st_count(scores + j, y, some);
         }
-        seen |= !t->bias;
-        for (int64_t j = 0; t->bias && !seen && j < count; j++) seen = !(bias[j] == minus_infinity);
+        seen |= !biased;
+        for (int64_t j = 0; biased && !seen && j < count; j++) seen = !(bias[j] == minus_infinity);
         float before = top, largest = kn_row_max(scores, 1, count);
         top = largest > before ? largest : before;
         float shift = top == minus_infinity ? 0.0f : top;
@@ -438,6 +469,8 @@ static void attention(const int64_t *n, char *const *p, char *scratch, int64_t b
         if (n[KN_ATT_BATCH] * heads * t.queries == 0) return;
         head_at(&t, p, unit / blocks / heads, unit / blocks % heads);
         int64_t first = unit % blocks * UNIT, count = kn_least(UNIT, t.queries - first);
+        t.whole = 0;
+        t.whole = hides_odd(&t, first, count);
         if (count > FEW)
             attend_unit(&t, (float *)(void *)scratch, first, count);
         else

@@ -1,6 +1,6 @@
 // attention_f32: out = softmax(q @ k^T * scale + bias) @ v; p = {out, q, k, v, bias, lengths}, the last
-// two may be NULL. Semantics of kn_graph.ops.attention.Attention, with one liberty: keys that no query
-// of a block may see are not read, so a NaN there does not spread.
+// two may be NULL. Semantics of kn_graph.ops.attention.Attention, with one liberty: keys beyond
+// the lengths are not read, so a NaN there does not spread.
 #pragma once
 #include "abi.h"
 

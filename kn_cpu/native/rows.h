@@ -54,7 +54,7 @@ INL vf kn_exp_below(vf x) {
     vf r = vfma(k, set1(2.12194440e-4f), vfma(k, set1(-0.693359375f), x));
     return (vf)_mm512_scalef_ps((__m512)(vexpm1_small(r) + 1.0f), (__m512)k);
 #else
-    return vselect(x != x, x, vexp_negative(x)); // which shifts what a NaN carries into its exponent
+    return vexp_negative(x);
 #endif
 }
 

@@ -48,12 +48,12 @@ INL vf vexp(vf x) { return vexp_inside(vclamp(x, set1(-104.0f), set1(89.0f))); }
 // e^-|x|
 INL vf vdecay(vf x) { return vexp_inside(vmax_second(set1(-104.0f), (vf)((vi)x | INT32_MIN))); }
 
-// e^x for x <= 0, as softmax needs it: what is below the normal numbers is 0
+// e^x for x <= 0 or NaN, as softmax needs it: what is below the normal numbers is 0
 INL vf vexp_negative(vf x) {
     vi n, lost = x < -87.33654f;
     vf r = vreduce(vmax_second(set1(-87.33654f), x), &n);
     vf e = (vf)((vu)(vexpm1_small(r) + 1.0f) + ((vu)n << 23));
-    return (vf)((vi)e & ~lost);
+    return vselect(x != x, x, (vf)((vi)e & ~lost)); // a NaN may have left anything in n
 }
 
 INL vf vexpm1(vf x) {

@@ -152,6 +152,20 @@ def test_nan_and_infinity_spread_along_their_row(s: int) -> None:
     check_attention(Attention(), (q, k, v))
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+@pytest.mark.parametrize("s", [1, 3, 40, 150])
+@pytest.mark.parametrize("place", [0, 299])
+def test_what_is_no_number_spreads_from_hidden_keys(place: int, s: int, odd: float) -> None:
+    for op in (Attention(right=0), Attention(left=3), Attention(left=9, right=3, offset=100)):
+        for operand in (1, 2):
+            qkv = Sizes(s=s, t=300, b=1, h=2, hk=2).qkv()
+            qkv[operand][0, 1, place, 5] = odd
+            for order in (HEADS_INSIDE, TURNED):
+                check_attention(op, qkv, orders=(order,) * 4)
+            bias = np.where(np.arange(300) % 7 == 3, -np.inf, 0).astype(np.float32)
+            check_attention(op, qkv, bias=np.broadcast_to(bias, (1, 2, s, 300)))
+
+
 def test_scores_far_apart() -> None:
     q, k, v = Sizes(s=66, t=700).qkv()
     check_attention(Attention(scale=30.0), (q, k, v))
