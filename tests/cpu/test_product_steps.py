@@ -12,7 +12,7 @@ from kn_cpu.product import REGISTERS
 from kn_graph import Graph, Value
 from kn_graph.dim import evaluate, symbol
 from kn_plan.layout import StridedLayout
-from tests.cpu.test_steps import Build, check, native
+from tests.cpu.steps import Build, check, native
 
 SIZES = ({"n": 1}, {"n": 3}, {"n": 70})
 
