@@ -84,4 +84,4 @@ def test_symbolic_rows_give_as_many_units_as_known_ones(rows: int, isa: str) -> 
     known, open_ = made(rows), made(n)
     env: dict[Any, int] = {n.as_symbol: rows}
     assert evaluate(open_.units, env) == known.units
-    assert evaluate(open_.scratch, env) == known.scratch
+    assert evaluate(open_.scratch, env) >= known.scratch
