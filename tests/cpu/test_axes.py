@@ -67,13 +67,16 @@ MAKERS: dict[str, Make] = {
     "attention": attention,
     "pool": pool,
     "gather": lambda n: gather_call(
-        Gather(1), dense(3, n, 8), dense(3, 9, 8), dense(n), dtype=DType.FLOAT32, index_dtype=DType.INT64
+        Gather(1), dense(3, n, 8), dense(3, 9, 8), dense(n),
+        dtype=DType.FLOAT32, index_dtype=DType.INT64,
     ),
     "gather_nd": lambda n: gather_nd_call(
-        GatherND(), dense(n, 8), dense(3, n, 8), dense(n, 2), dtype=DType.FLOAT32, index_dtype=DType.INT64
+        GatherND(), dense(n, 8), dense(3, n, 8), dense(n, 2),
+        dtype=DType.FLOAT32, index_dtype=DType.INT64,
     ),
     "scatter_nd": lambda n: scatter_nd_call(
-        ScatterND(), dense(3, n, 8), dense(n, 8), dense(n, 2), dtype=DType.FLOAT32, index_dtype=DType.INT64
+        ScatterND(), dense(3, n, 8), dense(n, 8), dense(n, 2),
+        dtype=DType.FLOAT32, index_dtype=DType.INT64,
     ),
     "gather_elements": lambda n: gather_elements_call(
         GatherElements(0), dense(n, 3), dense(9, 3), dense(n, 3), dtype=DType.FLOAT32,
