@@ -104,6 +104,7 @@ class TokenRun:
         self.objects: dict[int, Tokens] = {}
         self.blocks: list[_Memory] = []
         self.where: dict[int, tuple[int, int, int]] = {}  # block, first cell, cells
+        self.done = {o.buffer for step in plan.done for o in step.writes}
         for number, v in zip(plan.inputs, wanted.graph.inputs, strict=True):
             self._give(number, wanted.source(number=wanted.graph.inputs.index(v), v=v))
         for arena, allocation in zip(memory, places, strict=True):
@@ -142,7 +143,8 @@ class TokenRun:
 
     def faults(self) -> Iterator[Fault]:
         """Carry out all steps; return what is wrong."""
-        for index, step in enumerate(self.plan.steps):
+        steps = [*((None, s) for s in self.plan.done), *enumerate(self.plan.steps)]
+        for index, step in steps:
             try:
                 self._step(step)
             except BrokenError as error:
@@ -213,7 +215,7 @@ class TokenRun:
     def _read(self, operand: Operand) -> Tokens:
         number = operand.buffer
         b = self.plan.buffers[number]
-        if b.home is Home.CONSTANT:
+        if b.home is Home.CONSTANT and number not in self.done:
             return self._constant(operand)
         if b.dtype is None:
             if number not in self.objects:
@@ -261,7 +263,8 @@ class TokenRun:
         b = self.plan.buffers[operand.buffer]
         if b.dtype is None:
             return None
-        if b.home in (Home.LATE, Home.OUTPUT) and b.number not in self.where:
+        alone = b.home in (Home.LATE, Home.OUTPUT) or b.number in self.done
+        if alone and b.number not in self.where:
             self._own_block(b.number)
         return self._region(operand)
 

@@ -12,6 +12,7 @@ class PlanOptions:
     """Flags of the planner; none of them changes a result.
 
     Attributes:
+        fold_constants: compute what depends on constants alone when the plan is made.
         fuse_scalars: compute chains of elementwise operations in one pass.
         fuse_epilogues: apply them to the result of a product or reduction before it is stored.
         choose_formats: store a value in the order of axes that its readers want.
@@ -20,6 +21,7 @@ class PlanOptions:
         view_outputs: give the caller a result under other sizes as it lies, without a copy.
     """
 
+    fold_constants: bool = True
     fuse_scalars: bool = True
     fuse_epilogues: bool = True
     choose_formats: bool = True

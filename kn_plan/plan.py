@@ -135,6 +135,7 @@ class Plan:
         births: the step at which each buffer is written first; -1 before all.
         deaths: the step at which it is read last; the number of steps after all.
         constants: the array of each constant buffer.
+        done: steps that were carried out when the plan was made; what they wrote is constant.
     """
 
     graph: Graph
@@ -145,6 +146,7 @@ class Plan:
     births: tuple[int, ...]
     deaths: tuple[int, ...]
     constants: Mapping[int, np.ndarray[Any, Any]]
+    done: tuple[Step, ...] = ()
 
     @cached_property
     def stages(self) -> tuple[range, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kn_graph.graph import Graph
+from kn_plan.constant import fold_constants
 from kn_plan.group import form_groups
 from kn_plan.lower import lower
 from kn_plan.options import PlanOptions
@@ -26,4 +27,7 @@ def plan_graph(
     chosen = options or PlanOptions()
     device = target or NeutralTarget()
     groups = form_groups(graph, device, chosen)
-    return schedule(lower(graph, groups, device, chosen), chosen)
+    plan = lower(graph, groups, device, chosen)
+    if chosen.fold_constants:
+        plan = fold_constants(plan)
+    return schedule(plan, chosen)
