@@ -58,7 +58,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Norm: widened(norm, FLOATS),
     Pad: pad,
     Pool: widened(pool, FLOATS),
-    Recurrent: recurrent,
+    Recurrent: widened(recurrent, FLOATS),
     Reduce: widened(reduce, NUMBERS),
     ReduceTo: widened(reduce_to, NUMBERS),
     Resize: widened(resize, FLOATS),

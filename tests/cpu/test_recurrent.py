@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -78,8 +79,7 @@ def layer(
     for name, x in arrays.items():
         named = zip(axes.get(name) or x.shape, x.shape, strict=True)
         shape = [symbol if symbol and size else size for symbol, size in named]
-        dtype = "int32" if name == "lengths" else "float32"
-        values[name] = g.constant(x) if name in constant else g.input(name, dtype, shape)
+        values[name] = g.constant(x) if name in constant else g.input(name, str(x.dtype), shape)
     results = g.recurrent(
         kind, values.pop("x"), values.pop("w"), values.pop("r"), **values, **options
     )
@@ -199,6 +199,15 @@ def test_weights_that_are_computed(kind: str) -> None:
         options = {"direction": "bidirectional", "linear_before_reset": late}
         check(kind, arrays, constant=(), **options)
         check(kind, arrays, constant=("w", "r", "bias", "peepholes", "initial_h"), **options)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_narrow_floats(kind: str, dtype: Any) -> None:
+    arrays = operands(kind, hidden=18, directions=2)
+    narrow = {n: x if n == "lengths" else x.astype(dtype) for n, x in arrays.items()}
+    for constant in ((), ("w", "r", "bias", "peepholes")):
+        check(kind, narrow, constant=constant, direction="bidirectional")
 
 
 def test_operands_and_results_in_another_order() -> None:
