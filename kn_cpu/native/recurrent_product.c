@@ -120,15 +120,16 @@ void kn_recurrent_product(const kn_recurrent_columns *c, const float *const *row
 
 // ---- packing --------------------------------------------------------------------------------
 
-// The columns [begin, begin + count) of a part, in vectors.
+// The vectors [begin, begin + count) of a part.
 static void pack_panel(const kn_recurrent_pack *s, const float *r, kn_part part, int64_t begin, int64_t count,
                        float *to) {
-    for (int64_t k = 0; k < s->hidden; k++)
-        for (int64_t v = begin; v < begin + count; v++, to += VF) {
-            const int64_t gate = part.first + v % part.count, unit = v / part.count * VF;
-            const float *from = r + (gate * s->hidden + unit) * s->r[1] + k * s->r[2];
-            for (int64_t i = 0; i < VF; i++) to[i] = unit + i < s->hidden ? from[i * s->r[1]] : 0;
-        }
+    const int64_t step = count * VF;
+    for (int64_t v = begin; v < begin + count; v++, to += VF) {
+        const int64_t gate = part.first + v % part.count, unit = v / part.count * VF;
+        const int64_t units = kn_min(VF, s->hidden - unit);
+        for (int64_t k = 0; units < VF && k < s->hidden; k++) st(to + k * step, (vf){0});
+        kn_copy_block(to, step, r + (gate * s->hidden + unit) * s->r[1], s->r[2], s->r[1], s->hidden, units);
+    }
 }
 
 void kn_recurrent_pack_f32(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
