@@ -27,6 +27,7 @@ __all__ = [
     "recurrent_call",
     "recurrent_pack_call",
     "recurrent_products",
+    "steps_come_first",
 ]
 
 KINDS = {"rnn": 0, "gru": 1, "lstm": 2}
@@ -68,13 +69,22 @@ class RecurrentLayouts:
     peepholes: StridedLayout | None = None
 
 
-def recurrent_products(op: Recurrent, steps: Size, batch: Size) -> StridedLayout:
-    """Return the layout [steps, batch, directions * gates * hidden] of the products with w.
+def recurrent_products(op: Recurrent, x: StridedLayout) -> StridedLayout:
+    """Return the layout [steps, batch, directions * gates * hidden] of the products of x with w.
 
-    What lies behind them, up to a vector, has to be readable.
+    Steps and rows lie as those of x do, so that they fold into one axis where these do. What lies
+    behind the products, up to a vector, has to be readable.
     """
+    steps, batch, _ = x.sizes
     columns = op.directions * CELLS[op.kind].gates * op.hidden_size
-    return StridedLayout.contiguous((steps, batch, columns))
+    if steps_come_first(x):
+        return StridedLayout.contiguous((steps, batch, columns))
+    return StridedLayout.contiguous((batch, steps, columns)).permute((1, 0, 2))
+
+
+def steps_come_first(x: StridedLayout) -> bool:
+    """Return whether the rows [steps, batch] of an operand lie behind one another in this order."""
+    return x.strides[0] == x.sizes[1] * x.strides[1]
 
 
 def packed_recurrent_size(op: Recurrent, registers: Registers) -> Size:
@@ -89,15 +99,18 @@ def recurrent_pack_call(op: Recurrent, r: StridedLayout) -> KernelCall:
     return KernelCall("recurrent_pack_f32", numbers, op.directions)
 
 
-def recurrent_call(op: Recurrent, registers: Registers, at: RecurrentLayouts) -> KernelCall:
+def recurrent_call(
+    op: Recurrent, registers: Registers, products: StridedLayout, at: RecurrentLayouts
+) -> KernelCall:
     """Return the steps of a layer.
 
-    p = {y, y_h, y_c, products with w, packed r, bias, lengths, h, c, peepholes, status}.
+    p = {y, y_h, y_c, products, packed r, bias, lengths, h, c, peepholes, status}.
 
     Args:
         op: what is computed.
         registers: of the instruction set.
-        at: layouts.
+        products: see `recurrent_products`.
+        at: layouts of the other operands.
 
     Raises:
         ValueError: there is no kernel.
@@ -115,7 +128,7 @@ def recurrent_call(op: Recurrent, registers: Registers, at: RecurrentLayouts) ->
         KINDS[op.kind], directions, int(op.direction == "reverse"), steps, batch, hidden,
         rows, units, int(op.linear_before_reset), int(op.input_forget), int(op.quantize_hidden),
         float_bits(-clip), float_bits(clip),
-        *at.y.strides, *_strides(at.y_h, 3), *_strides(at.y_c, 3),
+        *products.strides[:2], *at.y.strides, *_strides(at.y_h, 3), *_strides(at.y_c, 3),
         *_strides(at.initial_h, 3), *_strides(at.initial_c, 3),
         *_strides(at.bias, 2), *_strides(at.peepholes, 2), *_strides(at.lengths, 1),
     )  # fmt: skip

@@ -20,8 +20,8 @@ typedef struct {
 
 // recurrent_f32: semantics of kn_graph.ops.recurrent.Recurrent. A task is some rows of the batch in one
 // direction; units share the tasks evenly. Strides of missing operands are ignored.
-// p: y, y_h, y_c, x * w [steps][batch][direction][gate][hidden] and readable up to a vector beyond,
-//    packed r, bias, lengths, initial h, initial c, peepholes, status
+// p: y, y_h, y_c, x * w [direction][gate][hidden] of each step and row and readable up to a vector
+//    beyond, packed r, bias, lengths, initial h, initial c, peepholes, status
 // status[0] becomes 1 where a length is out of range, status[1] is the first such length.
 typedef struct {
     int64_t kind;
@@ -30,6 +30,7 @@ typedef struct {
     int64_t rows, units; // of a task; into how many units the tasks are dealt
     int64_t linear_before_reset, input_forget, quantize;
     int64_t low, high; // what the activations f and g are applied to is clamped; bits of floats
+    int64_t x[2];      // strides of step, row
     int64_t y[4];      // strides of step, direction, row, hidden
     int64_t y_h[3], y_c[3], h[3], c[3];
     int64_t bias[2], peepholes[2]; // strides of direction, element

@@ -380,8 +380,8 @@ static void find_active(task *w, int64_t t) {
     w->count = 0;
     for (int64_t i = 0; i < w->rows; i++) {
         if (t >= w->length[i]) continue;
-        const int64_t place = (step_at(w, i, t) * s->batch + w->first + i) * s->directions + w->direction;
-        w->x[w->count] = floats(w, X) + place * w->gates * s->hidden;
+        const int64_t place = step_at(w, i, t) * s->x[0] + (w->first + i) * s->x[1];
+        w->x[w->count] = floats(w, X) + place + w->direction * w->gates * s->hidden;
         w->active[w->count++] = i;
     }
 }

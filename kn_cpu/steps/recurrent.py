@@ -15,6 +15,7 @@ from kn_cpu.recurrent import (
     recurrent_call,
     recurrent_pack_call,
     recurrent_products,
+    steps_come_first,
 )
 from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.dtype import DType
@@ -36,8 +37,8 @@ def recurrent(low: Lowering, step: Step, op: Recurrent) -> Calls:
     y, y_h, *y_c = step.writes
     layouts = {n: o.layout for n, o in given.items()}
     at = RecurrentLayouts(y.layout, y_h.layout, *(o.layout for o in y_c), **layouts)
-    call = recurrent_call(op, low.registers, at)
     products, calls = _products(low, op, x, w)
+    call = recurrent_call(op, low.registers, products.layout, at)
     weights, packing = _weights(low, op, r)
     status = _status(x.layout.sizes[0]) if "lengths" in given else None
     pointers = (
@@ -50,9 +51,8 @@ def recurrent(low: Lowering, step: Step, op: Recurrent) -> Calls:
 
 def _products(low: Lowering, op: Recurrent, x: Operand, w: Operand) -> tuple[Operand, Calls]:
     """Return x @ w^T for all steps and gates, and what computes it."""
-    steps, batch, _ = x.layout.sizes
     depth = w.layout.sizes[2]  # which may be known where that of x is not
-    out = recurrent_products(op, steps, batch)
+    out = recurrent_products(op, x.layout)
     slack = low.registers.vector
     memory = low.temporary(DType.FLOAT32, (out.numel + slack,)).buffer
     calls = []
@@ -60,7 +60,7 @@ def _products(low: Lowering, op: Recurrent, x: Operand, w: Operand) -> tuple[Ope
     cols = each[0].sizes[1]
     for number, matrix in enumerate(each):
         part = Operand(memory, out.slice(2, number * cols, cols))
-        target, left = _without_one(part.layout), _without_one(x.layout)
+        target, left = (_matrices(o.layout, x.layout) for o in (part, x))
         left = replace(left, sizes=(*left.sizes[:-1], depth))
         batches = target.sizes[:-2]
         right, pointer = _right(low, Operand(w.buffer, matrix), (*batches, depth, cols))
@@ -69,10 +69,14 @@ def _products(low: Lowering, op: Recurrent, x: Operand, w: Operand) -> tuple[Ope
     return Operand(memory, out), calls
 
 
-def _without_one(layout: StridedLayout) -> StridedLayout:
-    """Return a layout [steps, batch, n] without steps or batch where there is one: one matrix."""
-    axis = next((a for a in (1, 0) if layout.sizes[a] == 1), None)
-    kept = [a for a in range(layout.rank) if a != axis]
+def _matrices(layout: StridedLayout, x: StridedLayout) -> StridedLayout:
+    """Return a layout [steps, batch, n] in the order in which rows of x lie, one matrix if it is.
+
+    A product merges the batches of matrices that lie behind one another.
+    """
+    order = (0, 1) if steps_come_first(x) else (1, 0)
+    one = next((a for a in order if x.sizes[a] == 1), None)
+    kept = [a for a in (*order, 2) if a != one]
     sizes, strides = (tuple(t[a] for a in kept) for t in (layout.sizes, layout.strides))
     return StridedLayout(sizes, strides, layout.offset)
 

@@ -229,6 +229,30 @@ def test_operands_and_results_in_another_order() -> None:
         np.testing.assert_allclose(run.eval(feeds)[name], x, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("flipped", [False, True])
+def test_orders_of_steps_and_rows(flipped: bool, batch_first: bool) -> None:
+    assert KERNELS is not None
+    rng = np.random.default_rng(0)
+    g = Graph("orders")
+    x = g.input("x", "float32", ["b", "s", 5] if batch_first else ["s", "b", 5])
+    x = g.permute(x, (1, 0, 2)) if batch_first else x
+    x = g.flip(x, 0) if flipped else x
+    w, r = (rng.standard_normal((2, 24, n)).astype(np.float32) for n in (5, 6))
+    for name, v in zip(
+        ("y", "y_h", "y_c"),
+        g.recurrent("lstm", x, g.constant(w), g.constant(r), direction="bidirectional"),
+        strict=True,
+    ):
+        g.output(name, v)
+    run = CpuExecutor(g, KERNELS, 2)
+    assert not run.skeleton().host_steps
+    for shape in ((1, 1, 5), (1, 7, 5), (7, 1, 5), (6, 5, 5)):
+        feeds = {"x": rng.standard_normal(shape).astype(np.float32)}
+        for name, want in cpu_eval_graph(g, feeds).items():
+            np.testing.assert_allclose(run.eval(feeds)[name], want, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_values_stay_in_their_row(kind: str) -> None:
     arrays = operands(kind, ("bias", "initial_h", "initial_c", "peepholes"), batch=6, hidden=21)
