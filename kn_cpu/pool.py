@@ -10,6 +10,9 @@ from kn_plan.layout import StridedLayout
 
 __all__ = ["pool_call", "pool_supported"]
 
+TYPES = {DType.FLOAT32: "f32", DType.UINT8: "u8", DType.INT8: "i8"}
+"""What windows are folded of; of integers, the maximum is taken."""
+
 FUNCTIONS = {"max": 0, "mean": 1, "sum": 2}
 SPATIAL = 3
 """Spatial axes of the kernel: fewer are filled up in front."""
@@ -19,11 +22,14 @@ SLACK = 64
 
 
 def pool_supported(op: Pool, dtype: DType) -> bool:
-    """Return whether there is a kernel: of float32 over up to three axes, without indices."""
-    return dtype is DType.FLOAT32 and len(op.kernel) <= SPATIAL and op.indices == "none"
+    """Return whether there is a kernel: over up to three axes, without indices."""
+    known = dtype is DType.FLOAT32 or (dtype in TYPES and op.fn == "max")
+    return known and len(op.kernel) <= SPATIAL and op.indices == "none"
 
 
-def pool_call(op: Pool, out: StridedLayout, x: StridedLayout) -> KernelCall:
+def pool_call(
+    op: Pool, out: StridedLayout, x: StridedLayout, dtype: DType = DType.FLOAT32
+) -> KernelCall:
     """Pool, p = {out, x}."""
     rank = len(op.kernel)
     lead, spatial = range(x.rank - rank), range(x.rank - rank, x.rank)
@@ -53,5 +59,8 @@ def pool_call(op: Pool, out: StridedLayout, x: StridedLayout) -> KernelCall:
     else:
         floats += 2
     return KernelCall(
-        "pool_f32", (*head, *numbers, len(lead), *outer), units, scratch=4 * floats + 256
+        f"pool_{TYPES[dtype]}",
+        (*head, *numbers, len(lead), *outer),
+        units,
+        scratch=4 * floats + 256,
     )

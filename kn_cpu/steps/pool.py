@@ -6,6 +6,7 @@ from kn_cpu.calls import NativeCall, UnsupportedError
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.pool import pool_call, pool_supported
 from kn_cpu.steps.spacing import channels_last
+from kn_graph.dtype import DType
 from kn_graph.ops.pool import Pool
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Step
@@ -19,17 +20,19 @@ CHANNELS = 3
 def pool(low: Lowering, step: Step, op: Pool) -> Calls:
     """Pool windows."""
     (x,), out = step.reads, step.writes[0]
-    if not pool_supported(op, low.dtype(x)):
+    dtype = low.dtype(x)
+    if not pool_supported(op, dtype):
         raise UnsupportedError("its kernel is for float32, up to three axes, without indices")
+    family = "pool" if dtype is DType.FLOAT32 else "integer_pool"
     if _agree(x.layout, out.layout):
-        return [NativeCall("pool", pool_call(op, out.layout, x.layout), (out, x))]
+        return [NativeCall(family, pool_call(op, out.layout, x.layout, dtype), (out, x))]
     # vectors lie along what is dense in x; the result is smaller than x and turned behind it
     if x.layout.strides[1] == 1:
         made = channels_last(low, out)
     else:
         made = low.temporary(low.dtype(out), out.layout.sizes)
-    call = pool_call(op, made.layout, x.layout)
-    return [NativeCall("pool", call, (made, x)), low.copy(out, made)]
+    call = pool_call(op, made.layout, x.layout, dtype)
+    return [NativeCall(family, call, (made, x)), low.copy(out, made)]
 
 
 def _agree(x: StridedLayout, out: StridedLayout) -> bool:

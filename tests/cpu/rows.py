@@ -23,7 +23,7 @@ KERNEL = ctypes.CFUNCTYPE(
 
 FAMILIES = (
     *("copy", "norm", "softmax", "reduce", "attention", "pool", "gather", "resize"),
-    *("gemm", "conv", "conv_lines", "depthwise", "winograd", "conv_transpose"),
+    *("gemm", "conv", "conv_lines", "depthwise", "winograd", "conv_transpose", "integer_pool"),
 )
 
 
