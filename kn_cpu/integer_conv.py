@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from kn_cpu.axes import KernelCall
 from kn_cpu.conv import ConvProblem, spread
-from kn_cpu.integer import Factors, Finish, shared_block
+from kn_cpu.integer import Dot, Factors, Finish, shared_block
+from kn_cpu.memory import aligned
 from kn_cpu.product import BlockProgram, Registers, ceil_to, even_stride, round_up
 from kn_graph.dim import Size, ceildiv, size_prod
+from kn_graph.dtype import DType
 
-__all__ = ["integer_conv_call", "integer_conv_weights", "is_channels_first"]
+__all__ = [
+    "integer_conv_call",
+    "integer_conv_weights",
+    "integer_depthwise_call",
+    "integer_depthwise_weights",
+    "is_channels_first",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -60,25 +69,78 @@ def integer_conv_call(
         ValueError: the pixels of the result, or of an operand of the program, are not evenly
             spaced.
     """
-    p = problem
-    in_place = _reads_in_place(p, factors)
-    rows, cols = _blocks(registers, p, factors)
-    more: tuple[Size, ...] = ()
+    in_place = _reads_in_place(problem, factors)
+    rows, cols = _blocks(registers, problem, factors)
     scratch = 4 * rows * (cols + registers.vector) + 64
     if not in_place:
         scratch = scratch + rows * (ceil_to(factors.column, 64) + 64)
+    work = _Work("conv_int", factors, rows, cols, scratch, in_place)
+    return _call(work, problem, finish, program)
+
+
+def integer_depthwise_weights(registers: Registers, w: Array) -> Array:
+    """Return weights [C, 1, *kernel] as the kernel of depthwise convolutions reads them."""
+    channels = w.shape[0]
+    padded = round_up(channels, registers.vector)
+    taps = aligned(4 * padded * (w.size // channels)).view(np.int32).reshape(-1, padded)
+    taps[:, :channels] = w.reshape(channels, -1).T.astype(np.int32) & 0xFFFF
+    return taps
+
+
+def integer_depthwise_call(
+    registers: Registers,
+    problem: ConvProblem,
+    left: DType,
+    *,
+    finish: Finish,
+    program: BlockProgram | None = None,
+) -> KernelCall:
+    """Return the same for a convolution that `is_depthwise`, p = {x, w, out, bias, scale, ..}."""
+    channels = problem.x.sizes[1]
+    rows = shared_block(size_prod(problem.windows), 64, 4, PARTS)
+    cols = shared_block(channels, 4 * registers.panel, registers.panel, 1)
+    factors = Factors(size_prod(problem.kernel), Dot.PAIRS, left, DType.INT16)
+    scratch = 16 * factors.depth + 4 * rows * (cols + registers.vector) + 128
+    work = _Work("depthwise_int", factors, rows, cols, scratch)
+    return _call(work, replace(problem, groups=1), finish, program)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """How a kernel goes about a convolution.
+
+    Attributes:
+        kernel: its name.
+        factors: the operands of the product.
+        rows: pixels of a unit.
+        cols: output channels of a unit.
+        scratch: bytes that it needs itself.
+        in_place: whether windows need no copy.
+    """
+
+    kernel: str
+    factors: Factors
+    rows: Size
+    cols: Size
+    scratch: Size
+    in_place: bool = False
+
+
+def _call(work: _Work, p: ConvProblem, finish: Finish, program: BlockProgram | None) -> KernelCall:
+    rows, cols, scratch = work.rows, work.cols, work.scratch
+    more: tuple[Size, ...] = ()
     if program is not None:
         finish = finish.before_program
         more = program.numbers((0, *range(2, p.out.rank)), 1)
         scratch = program.scratch(scratch)
     pixel: Size = 0 if finish.in_place else even_stride(p.out, range(2, p.out.rank))
     images = p.x.sizes[0]
-    sizes = (images, p.groups, p.cols, p.channels, *p.geometry, *factors.numbers)
-    flags = (rows, cols, int(is_channels_first(p)), int(in_place))
+    sizes = (images, p.groups, p.cols, p.channels, *p.geometry, *work.factors.numbers)
+    flags = (rows, cols, int(is_channels_first(p)), int(work.in_place))
     places = (p.x.strides[0], p.x.strides[1], *spread(p.x.strides[2:], 0), p.out.strides[0])
     numbers = (*sizes, *flags, *finish.numbers(pixel, p.out.strides[1]), *places, *more)
     units = images * p.groups * ceildiv(size_prod(p.windows), rows) * ceildiv(p.cols, cols)
-    return KernelCall("conv_int", numbers, units, 1, scratch)
+    return KernelCall(work.kernel, numbers, units, 1, scratch)
 
 
 def _reads_in_place(p: ConvProblem, factors: Factors) -> bool:

@@ -12,6 +12,29 @@
 INL int64_t kn_group(int64_t kind) { return kind == KN_DOT_16 ? 2 : 4; }      // elements
 INL int64_t kn_dot_bytes(int64_t kind) { return kind == KN_DOT_16 ? 2 : 1; } // of an element
 
+// sum + the products of the two numbers of 16 bits in each lane
+#if defined(__AVX512VNNI__)
+INL vi kn_dot_pairs(vi sum, vi a, vi b) {
+    return (vi)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+}
+#elif defined(__AVX512BW__)
+INL vi kn_dot_pairs(vi sum, vi a, vi b) {
+    return sum + (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+}
+#elif defined(__AVX2__)
+INL vi kn_dot_pairs(vi sum, vi a, vi b) {
+    return sum + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+}
+#elif defined(__SSE2__)
+INL vi kn_dot_pairs(vi sum, vi a, vi b) {
+    return sum + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
+}
+#else
+INL vi kn_dot_pairs(vi sum, vi a, vi b) {
+    return (vi)((vu)sum + (vu)((a >> 16) * (b >> 16)) + (vu)(((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16)));
+}
+#endif
+
 // One tile: part = start + left * right.
 typedef struct {
     const char *left;

@@ -5,41 +5,16 @@
 #include "each.h"
 #include "integer.h"
 
-typedef int16_t vs __attribute__((vector_size(KN_VB)));
-
 INL vi group_at(const char *p) {
     int32_t four;
     memcpy(&four, p, sizeof four);
     return set1i(four);
 }
 
-// sum + the products of two neighbours each
-#if defined(__AVX512VNNI__)
 INL vi dot_16(vi sum, vi a, vi b, vi flip) {
     (void)flip;
-    return (vi)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+    return kn_dot_pairs(sum, a, b);
 }
-#elif defined(__AVX512BW__)
-INL vi dot_16(vi sum, vi a, vi b, vi flip) {
-    (void)flip;
-    return sum + (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
-}
-#elif defined(__AVX2__)
-INL vi dot_16(vi sum, vi a, vi b, vi flip) {
-    (void)flip;
-    return sum + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
-}
-#elif defined(__SSE2__)
-INL vi dot_16(vi sum, vi a, vi b, vi flip) {
-    (void)flip;
-    return sum + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
-}
-#else
-INL vi dot_16(vi sum, vi a, vi b, vi flip) {
-    (void)flip;
-    return (vi)((vu)sum + (vu)((a >> 16) * (b >> 16)) + (vu)(((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16)));
-}
-#endif
 #if defined(__AVX512VNNI__)
 INL vi dot_s8(vi sum, vi a, vi b, vi flip) {
     return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)(a ^ flip), (__m512i)b);

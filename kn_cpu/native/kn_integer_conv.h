@@ -24,4 +24,10 @@ typedef struct {
     int64_t out_image;
 } kn_integer_conv;
 
+// depthwise_int: the same for one channel a group, as one group of `cols` channels that lie side by
+// side; p: x, weights, out, bias, scale
+// Weights: int32 [kernel, cols filled up to whole vectors], of which the lower 16 bits count, the others
+// are 0. `factors.depth` is the size of the kernel.
+
 extern const kn_entry kn_integer_conv_entries[];
+extern const kn_entry kn_integer_depthwise_entries[];

@@ -5,11 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from kn_cpu.axes import KernelCall
 from kn_cpu.calls import UnsupportedError
 from kn_cpu.conv import ConvProblem
+from kn_cpu.depthwise import is_depthwise
 from kn_cpu.integer import Finish
-from kn_cpu.integer_conv import integer_conv_call, integer_conv_weights, is_channels_first
+from kn_cpu.integer_conv import (
+    integer_conv_call,
+    integer_conv_weights,
+    integer_depthwise_call,
+    integer_depthwise_weights,
+    is_channels_first,
+)
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.product import BlockProgram
 from kn_cpu.steps.integer import finished, packed_weights
@@ -18,6 +27,8 @@ from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 
 __all__ = ["integer_conv"]
+
+Array = np.ndarray[Any, Any]
 
 
 def integer_conv(low: Lowering, step: Step, op: Conv) -> Calls:
@@ -31,6 +42,8 @@ def integer_conv(low: Lowering, step: Step, op: Conv) -> Calls:
     problem = ConvProblem(
         x.layout, step.writes[0].layout, kernel, op.strides, op.dilations, op.pads, op.groups
     )
+    if is_depthwise(replace(problem, out=_last(problem.out))):
+        return _depthwise(low, step, problem, array)
     first = is_channels_first(problem)
     matrices = integer_conv_weights(array, op.groups, channels_first=first)
     weights = packed_weights(low, w, matrices, low.dtype(x), order=int(first))
@@ -48,3 +61,24 @@ def integer_conv(low: Lowering, step: Step, op: Conv) -> Calls:
 
     pointers = (x, weights.panels, None, weights.starts, weights.lows)
     return finished(low, step, "integer_conv", 1, pointers, make)
+
+
+def _last(out: StridedLayout) -> StridedLayout:
+    """Return any layout with channels last: results go anywhere."""
+    return StridedLayout(out.sizes, (0, 1, *(0 for _ in out.sizes[2:])))
+
+
+def _depthwise(low: Lowering, step: Step, problem: ConvProblem, array: Array) -> Calls:
+    x, w = step.reads
+    (weights,) = low.keep(
+        (w.buffer, w.layout, "taps"), 1, lambda: [integer_depthwise_weights(low.registers, array)]
+    )
+
+    def make(
+        _: Operand, out: StridedLayout, finish: Finish, program: BlockProgram | None
+    ) -> KernelCall:
+        return integer_depthwise_call(
+            low.registers, replace(problem, out=out), low.dtype(x), finish=finish, program=program
+        )
+
+    return finished(low, step, "integer_depthwise", 1, (x, weights, None), make)
