@@ -4,8 +4,6 @@
 
 typedef uint8_t byte_any __attribute__((may_alias));
 typedef int16_t short_any __attribute__((may_alias));
-typedef int8_t vb __attribute__((vector_size(VF)));
-typedef uint8_t vub __attribute__((vector_size(VF)));
 
 // ---- products -------------------------------------------------------------------------------
 
@@ -152,52 +150,95 @@ INL vi quantized(const finish *f, vi sums) {
     return vto_int(vround(vmin_second(vmax_second(x, f->low), f->high))) + f->zero;
 }
 
-INL void store_bytes(char *to, vi x, int64_t count) {
-    // -1 and 255 are the same byte
-    const vub bytes = __builtin_convertvector((vu)x, vub);
+// The low byte of each lane. Compilers take lanes apart one by one where nobody tells them.
+#if defined(__AVX512F__)
+typedef __m128i bytes;
+INL bytes low_bytes(vi x) { return _mm512_cvtepi32_epi8((__m512i)x); }
+#elif defined(__AVX2__)
+typedef int64_t bytes;
+INL bytes low_bytes(vi x) {
+    const __m256i first = _mm256_set_epi32(-1, -1, -1, 0x0c080400, -1, -1, -1, 0x0c080400);
+    const __m256i lanes = _mm256_shuffle_epi8((__m256i)x, first);
+    return _mm_cvtsi128_si64(_mm_unpacklo_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1)));
+}
+#elif defined(__SSSE3__)
+typedef int32_t bytes;
+INL bytes low_bytes(vi x) {
+    return _mm_cvtsi128_si32(_mm_shuffle_epi8((__m128i)x, _mm_set_epi32(-1, -1, -1, 0x0c080400)));
+}
+#else
+typedef uint8_t bytes __attribute__((vector_size(VF)));
+INL bytes low_bytes(vi x) { return __builtin_convertvector((vu)x, bytes); }
+#endif
+
+INL void store(char *to, vi x, int64_t count, int64_t size) {
+    if (size == 4) {
+        if (count < VF)
+            sti_part((int32_t *)(void *)to, x, count);
+        else
+            sti((int32_t *)(void *)to, x);
+        return;
+    }
+    const bytes low = low_bytes(x);
     if (count < VF)
-        for (int64_t j = 0; j < count; j++) ((uint8_t *)to)[j] = bytes[j];
+        memcpy(to, &low, (size_t)count);
     else
-        memcpy(to, &bytes, sizeof bytes);
+        memcpy(to, &low, sizeof low);
 }
 
-INL void finish_column(const kn_requantize *q, const finish *f, const kn_dot_block *b, char *out, int64_t col,
-                       int64_t count, int64_t to) {
-    int32_t *part = b->part + col;
-    const int64_t size = to == KN_TO_U8 || to == KN_TO_S8 ? 1 : 4, step = q->out_row * size;
-    char *at = out + col * q->out_col * size;
-    for (int64_t i = 0; i < b->rows; i++, part += b->step, at += step) {
-        const vi sums = ldi(part);
-        vi x = to == KN_TO_I32   ? sums + f->bias
-               : to == KN_TO_F32 ? (vi)(vto_float(sums + f->bias) * f->scale)
-                                 : quantized(f, sums);
-        if (q->in_place) {
-            sti(part, x);
-        } else if (q->out_col != 1) {
-            for (int64_t j = 0; j < count; j++) {
-                const int32_t one = x[j];
-                memcpy(at + j * q->out_col * size, &one, (size_t)size); // the low byte comes first
-            }
-        } else if (size == 1) {
-            store_bytes(at, x, count);
-        } else if (count < VF) {
-            sti_part((int32_t *)(void *)at, x, count);
-        } else {
-            sti((int32_t *)(void *)at, x);
-        }
+INL vi finished(const finish *f, const int32_t *part, int64_t to) {
+    const vi sums = ldi(part);
+    if (to == KN_TO_I32) return sums + f->bias;
+    return to == KN_TO_F32 ? (vi)(vto_float(sums + f->bias) * f->scale) : quantized(f, sums);
+}
+
+// VF columns or fewer, of all rows.
+INL void finish_column(const finish *f, const int32_t *part, int64_t part_step, char *out, int64_t out_step,
+                       int64_t rows, int64_t count, int64_t to) {
+    const int64_t size = to == KN_TO_U8 ? 1 : 4;
+    const finish copy = *f; // what is written may be it, for all the compiler knows
+    for (int64_t i = 0; i < rows; i++, part += part_step, out += out_step)
+        store(out, finished(&copy, part, to), count, size);
+}
+
+// The same where the columns of the result do not lie side by side.
+INL void scatter_column(const finish *f, const int32_t *part, int64_t part_step, char *out, int64_t out_step,
+                        int64_t out_col, int64_t rows, int64_t count, int64_t to) {
+    const int64_t size = to == KN_TO_U8 ? 1 : 4;
+    char some[VF * 4];
+    for (int64_t i = 0; i < rows; i++, part += part_step, out += out_step) {
+        store(some, finished(f, part, to), VF, size);
+        for (int64_t j = 0; j < count; j++) memcpy(out + j * out_col, some + j * size, (size_t)size);
+    }
+}
+
+INL void finish_block(const kn_requantize *q, const kn_dot_block *b, char *out, const int32_t *bias,
+                      const float *scale, int64_t to) {
+    const int64_t size = to == KN_TO_U8 ? 1 : 4;
+    const int64_t out_row = (q->in_place ? b->step : q->out_row) * size;
+    const int64_t out_col = (q->in_place ? 1 : q->out_col) * size;
+    if (q->in_place) out = (char *)b->part;
+    for (int64_t col = 0; col < b->cols; col += VF) {
+        const int64_t count = kn_min(VF, b->cols - col);
+        const finish f = finish_of(q, bias, scale, col, count);
+        const int32_t *part = b->part + col;
+        char *at = out + col * out_col;
+        if (out_col != size)
+            scatter_column(&f, part, b->step, at, out_row, out_col, b->rows, count, to);
+        else if (q->in_place || count == VF)
+            finish_column(&f, part, b->step, at, out_row, b->rows, VF, to);
+        else
+            finish_column(&f, part, b->step, at, out_row, b->rows, count, to);
     }
 }
 
 void kn_finish_sums(const kn_requantize *q, const kn_dot_block *b, char *out, const int32_t *bias,
                     const float *scale) {
-    if (q->in_place && q->to == KN_TO_I32 && !q->bias_sign) return;
-    for (int64_t col = 0; col < b->cols; col += VF) {
-        const int64_t count = kn_min(VF, b->cols - col);
-        const finish f = finish_of(q, bias, scale, col, count);
-        switch (q->to) {
-        case KN_TO_I32: finish_column(q, &f, b, out, col, count, KN_TO_I32); break;
-        case KN_TO_F32: finish_column(q, &f, b, out, col, count, KN_TO_F32); break;
-        default: finish_column(q, &f, b, out, col, count, KN_TO_U8); break;
-        }
+    switch (q->to) {
+    case KN_TO_I32:
+        if (!q->in_place || q->bias_sign) finish_block(q, b, out, bias, scale, KN_TO_I32);
+        break;
+    case KN_TO_F32: finish_block(q, b, out, bias, scale, KN_TO_F32); break;
+    default: finish_block(q, b, out, bias, scale, KN_TO_U8); break;
     }
 }

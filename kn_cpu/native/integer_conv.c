@@ -9,6 +9,7 @@ typedef struct {
     kn_dot_block block;
     int64_t size, to_size; // bytes of an element of x, and of a window
     int64_t first;         // pixel
+    const char *x_end;     // behind the last element of all
     char *windows;         // [row_block][row_bytes]
     int64_t row_bytes;
     char *rest; // scratch of the program
@@ -83,37 +84,76 @@ static char *put_line(const work *w, char *to, const char *line, int64_t x, int6
 
 INL int is_inside(int64_t i, int64_t n) { return (uint64_t)i < (uint64_t)n; }
 
-// A window that begins at pixel (z, y, x); the channels that c points to.
-static char *put_planes(const work *w, char *to, const char *c, int64_t z, int64_t y, int64_t x,
-                        int64_t channels) {
+// Pixels [begin, end) of a line of the result; the windows of the first one go to `row`.
+typedef struct {
+    int64_t begin, end;
+    char *row;
+} segment;
+
+// Copies of a constant size that a line of the kernel fits into; the next line overwrites what is too
+// many.
+INL void copy_chunks(const work *w, char *to, const char *from, int64_t step, int64_t count, int64_t chunks) {
+    typedef char v16 __attribute__((vector_size(16), aligned(1), may_alias));
+    for (int64_t i = 0; i < count; i++, to += w->row_bytes, from += step)
+        for (int64_t k = 0; k < chunks; k++) *(v16 *)(to + 16 * k) = *(const v16 *)(from + 16 * k);
+}
+
+// A line of the kernel for each pixel, at a place in their windows.
+static void put_lines(const work *w, const segment *g, int64_t place, const char *line, int64_t channels) {
     const kn_integer_conv *s = w->s;
-    for (int64_t d = 0; d < s->kernel[0]; d++, z += s->dilation[0])
-        for (int64_t h = 0, at = y; h < s->kernel[1]; h++, at += s->dilation[1]) {
-            const int there = is_inside(z, s->in[0]) && is_inside(at, s->in[1]);
-            const char *line = there ? c + (z * s->x_space[0] + at * s->x_space[1]) * w->size : 0;
-            to = put_line(w, to, line, x, channels);
-        }
-    return to;
+    const int64_t space = s->x_space[2], stride = s->stride[2], before = s->before[2];
+    const int64_t length = s->kernel[2] * channels * w->size, chunks = kn_ceil_div(length, 16);
+    const int dense = w->size == w->to_size && s->dilation[2] * space == channels &&
+                      (channels == 1 || s->x_channel == 1);
+    char *to = g->row + place;
+    int64_t i = g->begin, end = g->begin;
+    if (line && dense) {
+        const int64_t room = s->in[2] - s->kernel[2] + before; // of the windows that are inside
+        const int64_t bytes = w->x_end - line - 16 * chunks; // that may be read behind the first one
+        end = kn_min(g->end, room < 0 ? 0 : room / stride + 1);
+        if (end > 0 && ((end - 1) * stride - before) * space * w->size > bytes)
+            end = bytes < 0 ? 0 : (bytes / (space * w->size) + before) / stride;
+    }
+    for (; i < g->end && (i >= end || i * stride < before); i++, to += w->row_bytes)
+        put_line(w, to, line, i * stride - before, channels);
+    if (i >= end) return;
+    const char *from = line + (i * stride - before) * space * w->size;
+    const int64_t step = stride * space * w->size;
+    switch (chunks) {
+    case 1: copy_chunks(w, to, from, step, end - i, 1); break;
+    case 2: copy_chunks(w, to, from, step, end - i, 2); break;
+    default: copy_chunks(w, to, from, step, end - i, chunks); break;
+    }
+    for (to += (end - i) * w->row_bytes, i = end; i < g->end; i++, to += w->row_bytes)
+        put_line(w, to, line, i * stride - before, channels);
+}
+
+// The windows of a segment of the line of the result that begins at (z, y).
+static void put_windows(const work *w, const segment *g, const char *image, int64_t z, int64_t y) {
+    const kn_integer_conv *s = w->s;
+    const int64_t runs = s->channels_first ? s->channels : 1, channels = s->channels_first ? 1 : s->channels;
+    const int64_t bytes = s->kernel[2] * channels * w->to_size;
+    int64_t place = 0;
+    for (int64_t c = 0; c < runs; c++, image += s->x_channel * w->size)
+        for (int64_t d = 0, front = z; d < s->kernel[0]; d++, front += s->dilation[0])
+            for (int64_t h = 0, top = y; h < s->kernel[1]; h++, top += s->dilation[1], place += bytes) {
+                const int there = is_inside(front, s->in[0]) && is_inside(top, s->in[1]);
+                const int64_t line = (front * s->x_space[0] + top * s->x_space[1]) * w->size;
+                put_lines(w, g, place, there ? image + line : 0, channels);
+            }
 }
 
 static void copy_windows(work *w, const char *image) {
     const kn_integer_conv *s = w->s;
-    const int64_t *start = s->before, width = s->out[2], height = s->out[1];
-    int64_t column = w->first % width, line = w->first / width;
-    char *row = w->windows;
-    w->block.left = row;
+    const int64_t width = s->out[2], height = s->out[1];
+    w->block.left = w->windows;
     w->block.left_step = w->row_bytes;
-    for (int64_t r = 0; r < w->block.rows; r++, row += w->row_bytes) {
-        const int64_t z = line / height * s->stride[0] - start[0], y = line % height * s->stride[1] - start[1];
-        const int64_t x = column * s->stride[2] - start[2];
-        if (s->channels_first) {
-            char *to = row;
-            for (int64_t c = 0; c < s->channels; c++)
-                to = put_planes(w, to, image + c * s->x_channel * w->size, z, y, x, 1);
-        } else {
-            put_planes(w, row, image, z, y, x, s->channels);
-        }
-        if (++column == width) column = 0, line++;
+    for (int64_t r = 0; r < w->block.rows;) {
+        const int64_t column = (w->first + r) % width, line = (w->first + r) / width;
+        const segment g = {column, kn_min(width, column + w->block.rows - r), w->windows + r * w->row_bytes};
+        put_windows(w, &g, image, line / height * s->stride[0] - s->before[0],
+                    line % height * s->stride[1] - s->before[1]);
+        r += g.end - g.begin;
     }
 }
 
@@ -141,6 +181,9 @@ static void conv_int(const int64_t *n, char *const *p, char *scratch, int64_t be
     const kn_requantize *q = &s->finish;
     work w = {.s = s};
     divide_scratch(&w, scratch);
+    int64_t last = (s->images - 1) * s->x_image + (s->groups * s->channels - 1) * s->x_channel;
+    for (int axis = 0; axis < 3; axis++) last += (s->in[axis] - 1) * s->x_space[axis];
+    w.x_end = p[0] + (last + 1) * w.size;
     for (int64_t unit = begin; unit < end; unit++) {
         const int64_t col = unit / row_blocks % col_blocks * s->col_block;
         const int64_t image = unit / row_blocks / col_blocks / s->groups;

@@ -59,13 +59,14 @@ INL vi widened_some(const work *w, const char *p, int64_t type, int64_t count) {
     return widened(part, type);
 }
 
-INL void pixel(const work *w, int32_t *to, int64_t count, int64_t cols, int64_t type) {
-    const int64_t size = type == KN_INT_S16 ? 2 : 1;
+// A pixel whose taps lie `move` bytes behind those that are listed.
+INL void one_pixel(const work *w, int32_t *to, int64_t count, int64_t move, int64_t type) {
+    const int64_t size = type == KN_INT_S16 ? 2 : 1, cols = w->block.cols;
     int64_t c = 0;
     for (; c + 4 * VF <= cols; c += 4 * VF) {
         vi a = {0}, b = a, d = a, e = a;
         for (int64_t t = 0; t < count; t++) {
-            const char *x = w->taps[t].x + c * size;
+            const char *x = w->taps[t].x + move + c * size;
             const int32_t *y = w->taps[t].w + c;
             a = kn_dot_pairs(a, widened(x, type), ldi(y));
             b = kn_dot_pairs(b, widened(x + VF * size, type), ldi(y + VF));
@@ -76,9 +77,28 @@ INL void pixel(const work *w, int32_t *to, int64_t count, int64_t cols, int64_t 
     }
     for (; c < cols; c += VF) {
         vi a = {0};
-        for (int64_t t = 0; t < count; t++)
-            a = kn_dot_pairs(a, widened_some(w, w->taps[t].x + c * size, type, cols - c), ldi(w->taps[t].w + c));
+        for (int64_t t = 0; t < count; t++) {
+            const vi x = widened_some(w, w->taps[t].x + move + c * size, type, cols - c);
+            a = kn_dot_pairs(a, x, ldi(w->taps[t].w + c));
+        }
         sti(to + c, a);
+    }
+}
+
+// Four pixels with the same taps, `step` bytes apart.
+INL void four_pixels(const work *w, int32_t *to, int64_t count, int64_t move, int64_t step, int64_t type) {
+    const int64_t size = type == KN_INT_S16 ? 2 : 1, next = w->block.step;
+    for (int64_t c = 0; c < w->block.cols; c += VF) {
+        vi a = {0}, b = a, d = a, e = a;
+        for (int64_t t = 0; t < count; t++) {
+            const char *x = w->taps[t].x + move + c * size;
+            const vi y = ldi(w->taps[t].w + c);
+            a = kn_dot_pairs(a, widened(x, type), y);
+            b = kn_dot_pairs(b, widened(x + step, type), y);
+            d = kn_dot_pairs(d, widened(x + 2 * step, type), y);
+            e = kn_dot_pairs(e, widened(x + 3 * step, type), y);
+        }
+        sti(to + c, a), sti(to + c + next, b), sti(to + c + 2 * next, d), sti(to + c + 3 * next, e);
     }
 }
 
@@ -99,21 +119,46 @@ static int64_t list_taps(const work *w, const char *image, const int32_t *weight
     return to - w->taps;
 }
 
+// Whether whole vectors may be read for four pixels.
+INL int reaches(const work *w, int64_t count, int64_t move, int64_t step) {
+    if (count == 0) return 1;
+    const char *last = w->taps[count - 1].x + move; // or the first, where x runs backwards
+    if (w->taps[0].x + move > last) last = w->taps[0].x + move;
+    return last + (step > 0 ? 3 * step : 0) + kn_ceil_div(w->block.cols, VF) * VF * w->size <= w->x_end;
+}
+
+// Pixels [column, end) of a line of the result whose windows begin at (z, y).
+INL void run_line(const work *w, int32_t *to, const char *image, const int32_t *weights, int64_t z, int64_t y,
+                  int64_t column, int64_t end, int64_t type) {
+    const kn_integer_conv *s = w->s;
+    const int64_t stride = s->stride[2], before = s->before[2], step = stride * s->x_space[2] * w->size;
+    const int64_t room = s->in[2] - 1 - (s->kernel[2] - 1) * s->dilation[2] + before;
+    const int64_t behind = room < 0 ? 0 : kn_min(end, room / stride + 1); // the windows before are inside
+    while (column < end) {
+        const int64_t count = list_taps(w, image, weights, z, y, column * stride - before);
+        const int64_t alike = column * stride >= before && column < behind ? behind - column : 1;
+        int64_t i = 0, move = 0;
+        for (; i + 4 <= alike && reaches(w, count, move, step); i += 4, move += 4 * step, to += 4 * w->block.step)
+            four_pixels(w, to, count, move, step, type);
+        for (; i < alike; i++, move += step, to += w->block.step) one_pixel(w, to, count, move, type);
+        column += alike;
+    }
+}
+
 static void run_block(work *w, const char *image, const int32_t *weights, int64_t first) {
     const kn_integer_conv *s = w->s;
     const int64_t width = s->out[2], height = s->out[1];
-    int64_t column = first % width, line = first / width;
-    for (int64_t r = 0; r < w->block.rows; r++) {
-        const int64_t count = list_taps(w, image, weights, line / height * s->stride[0] - s->before[0],
-                                        line % height * s->stride[1] - s->before[1],
-                                        column * s->stride[2] - s->before[2]);
+    for (int64_t r = 0; r < w->block.rows;) {
+        const int64_t column = (first + r) % width, line = (first + r) / width;
+        const int64_t end = kn_min(width, column + w->block.rows - r);
+        const int64_t z = line / height * s->stride[0] - s->before[0], y = line % height * s->stride[1] - s->before[1];
         int32_t *to = w->block.part + r * w->block.step;
         switch (s->factors.left) {
-        case KN_INT_U8: pixel(w, to, count, w->block.cols, KN_INT_U8); break;
-        case KN_INT_S8: pixel(w, to, count, w->block.cols, KN_INT_S8); break;
-        default: pixel(w, to, count, w->block.cols, KN_INT_S16); break;
+        case KN_INT_U8: run_line(w, to, image, weights, z, y, column, end, KN_INT_U8); break;
+        case KN_INT_S8: run_line(w, to, image, weights, z, y, column, end, KN_INT_S8); break;
+        default: run_line(w, to, image, weights, z, y, column, end, KN_INT_S16); break;
         }
-        if (++column == width) column = 0, line++;
+        r += end - column;
     }
 }
 
