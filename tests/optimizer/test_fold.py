@@ -108,6 +108,23 @@ def test_weights_of_a_recurrent_layer_are_converted_once():
     untouched(build(True), inputs, "fold_constants")
 
 
+def test_integer_weights_lose_their_zero_point_whatever_their_size():
+    codes = np.random.default_rng(0).integers(-9, 9, (2 * MIB + 64) // 64 * 64).astype(np.int8)
+    codes = codes.reshape(-1, 64)
+    rows = codes.shape[0]
+
+    def product(g: Graph, x: Value) -> Value:
+        zero = g.constant(np.arange(64, dtype=np.int8))
+        shift = g.constant(np.int32(3))
+        weights = g.centered(g.constant(codes), zero)
+        sums = g.reduce("sum", g.cast(weights, DType.INT32), (0,))
+        return g.matmul(x, weights, out_dtype=DType.INT32) - g.cast(shift, DType.INT32) * sums
+
+    out = check(product, {"x": ("uint8", [2, rows])}, {}, sizes=[{}])
+    assert "cast" not in {name.lower() for name in ops_of(out)}
+    assert "Reduce" not in ops_of(out)
+
+
 def test_a_huge_result_is_never_allocated():
     one = np.ones((1, 1), np.float32)
 

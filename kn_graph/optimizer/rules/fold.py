@@ -2,8 +2,9 @@
 
 An operation on constants becomes its result, computed by the reference, if that takes at most as
 many bytes as the constants, or 4 MiB, or if it ends up as weights of a recurrent layer, which are
-floats in every run. That is checked before anything is allocated. Views, permutations, slices and
-flips of a constant stay views of its memory; a broadcast is never made.
+floats in every run, or as integer weights less their zero point, which take twice the bytes. That
+is checked before anything is allocated. Views, permutations, slices and flips of a constant stay
+views of its memory; a broadcast is never made.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 import kn_graph.ops
 from kn_graph.dim import Size, Symbol, UnboundSymbolError, evaluate
+from kn_graph.dtype import DType
 from kn_graph.errors import ExecutionError, KnError
 from kn_graph.graph import Graph
 from kn_graph.op import EvalContext, Op
@@ -26,6 +28,7 @@ from kn_graph.ops.elementwise import Binary, Cast, Unary
 from kn_graph.ops.host import HostCall
 from kn_graph.ops.layout import Broadcast, Flip, Permute, Slice, View
 from kn_graph.ops.recurrent import Recurrent
+from kn_graph.ops.reduce import Reduce
 from kn_graph.ops.source import Constant, Sizes
 from kn_graph.optimizer.constants import FREE_BYTES, known_array, known_bytes, known_shape
 from kn_graph.optimizer.editor import Editor
@@ -40,6 +43,9 @@ Array = np.ndarray[Any, Any]
 
 SMALL_BYTES = 64 << 10
 """Up to this size a constant may exist in several layouts."""
+
+MOST_BYTES = 1 << 28
+"""Of what is computed on the way to a small result."""
 
 LAYOUT = (View, Permute, Slice, Flip)
 SCALAR = (Unary, Binary, Cast)
@@ -100,6 +106,9 @@ class FoldConstants(Rule[Computed]):
     ) -> Computed | Refused | None:
         """Compute a node whose operands are constants or broadcast ones."""
         operands = edit.operands(node)
+        weights = _summed_weights(edit, node)
+        if weights is not None:
+            return _computed(node, [weights])
         if not all(isinstance(v.node.op, (Constant, Broadcast)) for v in operands):
             return None
         sources = [_source(edit, v) for v in operands]
@@ -111,7 +120,7 @@ class FoldConstants(Rule[Computed]):
             return None
         total = sum(n for n in sizes if n is not None)
         budget = max(FREE_BYTES, sum(a.nbytes for a in sources if a is not None))
-        if total > budget and _becomes_recurrent_weights(edit, node):
+        if total > budget and (_becomes_recurrent_weights(edit, node) or _is_centered(node)):
             budget = total
         if total > budget:
             return Refused("the result is larger than the constants and than 4 MiB")
@@ -139,6 +148,26 @@ def _becomes_recurrent_weights(edit: Editor, node: Node) -> bool:
             continue
         return isinstance(node.op, Recurrent)
     return False
+
+
+def _is_centered(node: Node) -> bool:
+    """Return whether 8-bit integers are converted so that their zero point can be subtracted."""
+    source = node.operands[0].dtype
+    to = node.op.dtype if isinstance(node.op, Cast) else None
+    return to is DType.INT16 and source in (DType.INT8, DType.UINT8)
+
+
+def _summed_weights(edit: Editor, node: Node) -> Array | None:
+    """Return constant integers that are converted only to be added up, converted."""
+    if not isinstance(node.op, Reduce) or node.op.fn != "sum":
+        return None
+    cast = edit.operands(node)[0].node
+    if not isinstance(cast.op, Cast) or cast.op.dtype is not DType.INT32:
+        return None
+    array = known_array(edit, edit.operands(cast)[0])
+    if array is None or array.dtype.kind not in "iu" or 4 * array.size > MOST_BYTES:
+        return None
+    return array.astype(np.int32)
 
 
 def _source(edit: Editor, v: Value) -> Array | None:
