@@ -1,4 +1,6 @@
 // pool_f32: the maximum, mean or sum of windows over three spatial axes; p = {out, x}
+// pool_index_f32: the maximum, and where in x it is: its place in the flattened tensor, -1 for a window
+// without elements; p = {out, indices, x}; indices are int64
 // Fewer spatial axes are filled up in front, with sizes and kernels of 1.
 #pragma once
 #include "abi.h"
@@ -20,6 +22,14 @@ enum {
     KN_POOL_X_STRIDE = KN_POOL_OUT_STRIDE + 3,
     KN_POOL_LEAD = KN_POOL_X_STRIDE + 3, // number of other axes
     KN_POOL_AXES                         // sizes, strides of out, strides of x of these
+};
+
+// of pool_index_f32, behind the strides
+enum {
+    KN_POOL_INDEX_STRIDE = KN_POOL_LEAD,
+    KN_POOL_INDEX_TURNED = KN_POOL_INDEX_STRIDE + 3, // whether places count spatial axes from the first on
+    KN_POOL_INDEX_LEAD,
+    KN_POOL_INDEX_AXES // sizes, strides of out, of indices, of x of the other axes
 };
 
 extern const kn_entry kn_pool_entries[];

@@ -212,4 +212,58 @@ static void pool(const int64_t *n, char *const *p, char *scratch, int64_t begin,
     }
 }
 
-const kn_entry kn_pool_entries[] = {{"pool_f32", pool}, {NULL, NULL}};
+// ---- indices ------------------------------------------------------------------------------------
+
+enum { INDEX_OUT, INDEX_INDICES, INDEX_X, INDEX_OPERANDS };
+
+// The largest element of a window, or its first NaN; returns its place among the spatial axes.
+static int64_t largest(const pool_t *t, const float *x, const int64_t *window, float *best) {
+    const int64_t *n = t->n, *in = n + KN_POOL_IN;
+    taps_t taps[SPATIAL];
+    int64_t found = -1, from[SPATIAL];
+    for (int a = 0; a < SPATIAL; a++) {
+        taps[a] = taps_at(t, a, window[a]);
+        from[a] = window[a] * n[KN_POOL_STEP + a] - n[KN_POOL_BEFORE + a];
+        x += tap_offset(t, a, window[a], 0);
+    }
+    *best = -__builtin_inff();
+    const int64_t *step = n + KN_POOL_X_STRIDE, *dilation = n + KN_POOL_DILATION;
+    for (int64_t i = taps[D].first; i < taps[D].stop; i++)
+        for (int64_t j = taps[H].first; j < taps[H].stop; j++)
+            for (int64_t k = taps[W].first; k < taps[W].stop; k++) {
+                float v = x[i * dilation[D] * step[D] + j * dilation[H] * step[H] + k * dilation[W] * step[W]];
+                if (found >= 0 && !(v > *best || (v != v && *best == *best))) continue;
+                int64_t d = from[D] + i * dilation[D], h = from[H] + j * dilation[H], w = from[W] + k * dilation[W];
+                *best = v;
+                found = n[KN_POOL_INDEX_TURNED] ? (w * in[H] + h) * in[D] + d : (d * in[H] + h) * in[W] + w;
+            }
+    return found;
+}
+
+static void pool_index(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
+    (void)scratch;
+    pool_t t = {.n = n};
+    kn_axes lead;
+    kn_axes_read(&lead, n + KN_POOL_INDEX_AXES, (int)n[KN_POOL_INDEX_LEAD], INDEX_OPERANDS);
+    const int64_t *in = n + KN_POOL_IN, *out = n + KN_POOL_OUT;
+    int64_t windows = out[D] * out[H] * out[W], total = kn_axes_count(&lead) * windows;
+    if (total == 0) return;
+    int64_t number = kn_share(total, n[KN_POOL_UNITS], begin), stop = kn_share(total, n[KN_POOL_UNITS], end);
+    for (; number < stop; number++) {
+        int64_t rest = number % windows, plane = number / windows;
+        int64_t window[SPATIAL] = {rest / out[W] / out[H], rest / out[W] % out[H], rest % out[W]};
+        kn_place at;
+        kn_place_at(&at, &lead, plane);
+        for (int a = 0; a < SPATIAL; a++) {
+            at.offset[INDEX_OUT] += window[a] * n[KN_POOL_OUT_STRIDE + a];
+            at.offset[INDEX_INDICES] += window[a] * n[KN_POOL_INDEX_STRIDE + a];
+        }
+        const float *x = (const float *)(const void *)p[INDEX_X] + at.offset[INDEX_X];
+        float *value = (float *)(void *)p[INDEX_OUT] + at.offset[INDEX_OUT];
+        int64_t found = largest(&t, x, window, value);
+        int64_t *index = (int64_t *)(void *)p[INDEX_INDICES] + at.offset[INDEX_INDICES];
+        *index = found < 0 ? -1 : plane * in[D] * in[H] * in[W] + found;
+    }
+}
+
+const kn_entry kn_pool_entries[] = {{"pool_f32", pool}, {"pool_index_f32", pool_index}, {NULL, NULL}};

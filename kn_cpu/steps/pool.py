@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kn_cpu.calls import NativeCall, UnsupportedError
 from kn_cpu.lowering import Calls, Lowering
-from kn_cpu.pool import pool_call, pool_supported
+from kn_cpu.pool import pool_call, pool_index_call, pool_supported
 from kn_cpu.steps.spacing import channels_last
 from kn_graph.dtype import DType
 from kn_graph.ops.pool import Pool
@@ -22,7 +22,11 @@ def pool(low: Lowering, step: Step, op: Pool) -> Calls:
     (x,), out = step.reads, step.writes[0]
     dtype = low.dtype(x)
     if not pool_supported(op, dtype):
-        raise UnsupportedError("its kernel is for float32, up to three axes, without indices")
+        raise UnsupportedError("its kernel is for float32 and up to three axes")
+    if op.indices != "none":
+        (_, indices) = step.writes
+        call = pool_index_call(op, out.layout, indices.layout, x.layout)
+        return [NativeCall("pool", call, (out, indices, x))]
     family = "pool" if dtype is DType.FLOAT32 else "integer_pool"
     if _agree(x.layout, out.layout):
         return [NativeCall(family, pool_call(op, out.layout, x.layout, dtype), (out, x))]

@@ -194,6 +194,39 @@ def test_an_empty_axis_cannot_be_resized() -> None:
         native(build).eval({"x": np.ones(0, np.float32)})
 
 
+@pytest.mark.parametrize("column_major", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_maxima_of_windows_and_where_they_are(rank: int, dtype: str, column_major: bool) -> None:
+    def build(g: Graph) -> list[Value]:
+        sizes: list[int | str] = ["n", 3, 7, "w", 5]
+        x = g.input("x", dtype, sizes[: 2 + rank])
+        pads, strides = [(1, 0)] * rank, (2,) * rank
+        y = g.relu(g.conv(x, array(g, dtype, 4, 3, *[2] * rank)))
+        return [
+            *g.max_pool_with_indices(
+                x, (3,) * rank, pads=pads, strides=strides, column_major=column_major
+            ),
+            *g.max_pool_with_indices(
+                y, (2,) * rank, dilations=(2,) * rank, column_major=column_major
+            ),
+        ]
+
+    native_close(build, {"n": 2, "w": 6}, {"n": 1, "w": 9})
+
+
+def test_a_window_of_padding_has_no_index_and_the_first_nan_is_largest() -> None:
+    x = np.array([1, np.nan, 2, np.nan, -np.inf, -np.inf], np.float32).reshape(1, 1, 6)
+
+    def build(g: Graph) -> tuple[Value, Value]:
+        v = g.input("x", "float32", [1, 1, 6])
+        return g.max_pool_with_indices(v, (2,), pads=[(2, 2)], strides=(2,))
+
+    values, indices = native(build).eval({"x": x}).values()
+    np.testing.assert_array_equal(values[0, 0], [-np.inf, np.nan, np.nan, -np.inf, -np.inf])
+    np.testing.assert_array_equal(indices[0, 0], [-1, 1, 3, 4, -1])
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_transposed_convolutions(groups: int) -> None:
     def build(g: Graph) -> tuple[Value, ...]:
