@@ -61,7 +61,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Recurrent: widened(recurrent, FLOATS),
     Reduce: widened(reduce, NUMBERS),
     ReduceTo: widened(reduce_to, NUMBERS),
-    Resize: widened(resize, FLOATS),
+    Resize: resize,
     ScatterElements: scatter_elements,
     ScatterND: scatter_nd,
     Sizes: sizes,

@@ -28,7 +28,15 @@ from kn_graph.interpolation import (
 from kn_graph.ops.resize import HALF_WIDTH, Resize
 from kn_plan.layout import StridedLayout
 
-__all__ = ["SPATIAL", "resize_call", "resize_supported", "resize_tables", "resize_taps"]
+__all__ = [
+    "SPATIAL",
+    "axis_taps",
+    "has_tables",
+    "resize_call",
+    "resize_supported",
+    "resize_tables",
+    "resize_taps",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -38,8 +46,12 @@ SPATIAL = 3
 
 def resize_supported(op: Resize, dtype: DType) -> bool:
     """Return whether there is a kernel: of float32, along up to three axes, with known scales."""
-    known = op.scales != "operand" and not op.crops
-    return dtype is DType.FLOAT32 and known and len(op.axes) <= SPATIAL
+    return dtype is DType.FLOAT32 and has_tables(op) and len(op.axes) <= SPATIAL
+
+
+def has_tables(op: Resize) -> bool:
+    """Return whether sizes alone say which elements a result is made of."""
+    return op.scales != "operand" and not op.crops
 
 
 def resize_taps(op: Resize, old: Sequence[Size], new: Sequence[Size]) -> tuple[Size, ...]:
@@ -77,11 +89,19 @@ def resize_tables(op: Resize, axis: int, old: Sequence[int], new: Sequence[int])
     axis -= SPATIAL - len(op.axes)
     if axis < 0:
         return [np.zeros((1, 1), np.int64), np.ones((1, 1), np.float32)]
-    place = _ascending(op)[axis]
+    taps = axis_taps(op, _ascending(op)[axis], old, new)
+    return [np.ascontiguousarray(taps.index), taps.weight.astype(np.float32)]
+
+
+def axis_taps(op: Resize, place: int, old: Sequence[int], new: Sequence[int]) -> Taps:
+    """Return what the results along the axis at a place of `op.axes` are made of.
+
+    Raises:
+        ExecutionError: the axis is empty, and should become something.
+    """
     if new[place] and not old[place]:
         raise ExecutionError(f"resize of empty axis {op.axes[place]} to {new[place]}")
-    taps = _taps(op, place, old[place], new[place])
-    return [np.ascontiguousarray(taps.index), taps.weight.astype(np.float32)]
+    return _taps(op, place, old[place], new[place])
 
 
 def resize_call(

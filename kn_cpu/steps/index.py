@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
+
+import numpy as np
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import NativeCall, Status, UnsupportedError
+from kn_cpu.calls import NativeCall, Status, Table, UnsupportedError
 from kn_cpu.gather import (
     can_combine,
     gather_call,
@@ -19,15 +22,30 @@ from kn_cpu.gather import (
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.steps.wide import FLOATS, widened
 from kn_graph.dim import Symbol, evaluate
+from kn_graph.dtype import DType
 from kn_graph.errors import KnError
 from kn_graph.op import Op
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.scatter import ScatterElements, ScatterND
+from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 
-__all__ = ["gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"]
+__all__ = [
+    "Indices",
+    "gather",
+    "gather_elements",
+    "gather_nd",
+    "gathered_along",
+    "scatter_elements",
+    "scatter_nd",
+]
+
+Array = np.ndarray[Any, Any]
 
 Make = Callable[..., KernelCall]
+
+Indices = Callable[[Mapping[Symbol, int]], Array]
+"""Computes int64 indices of numbers of symbols."""
 
 
 def gather(low: Lowering, step: Step, op: Gather) -> Calls:
@@ -102,3 +120,28 @@ def index_status(step: Step, axis: int, indexed: Operand) -> Status:
         return found
 
     return Status(error)
+
+
+def gathered_along(low: Lowering, out: Operand, x: Operand, axes: Mapping[int, Indices]) -> Calls:
+    """Gather elements along several axes, by indices that follow from sizes.
+
+    Args:
+        low: the lowering of the plan.
+        out: where to.
+        x: where from.
+        axes: what computes the indices of each axis; they exist.
+    """
+    calls: Calls = []
+    for place, (axis, make) in enumerate(axes.items()):
+        sizes = list(x.layout.sizes)
+        sizes[axis] = out.layout.sizes[axis]
+        last = place == len(axes) - 1
+        made = out if last else low.temporary(low.dtype(out), tuple(sizes))
+        table = StridedLayout.contiguous((sizes[axis],))
+        call = gather_call(
+            Gather(axis), made.layout, x.layout, table,
+            dtype=low.dtype(out), index_dtype=DType.INT64,
+        )  # fmt: skip
+        calls.append(NativeCall("gather", call, (made, x, Table(make), None)))
+        x = made
+    return calls or [low.copy(out, x)]

@@ -176,6 +176,25 @@ def test_resizes_of_symbolic_sizes(mode: Any, antialias: bool) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float64", "bool", "float16"])
+def test_nearest_elements_of_any_type_and_of_many_axes(dtype: str) -> None:
+    def build(g: Graph) -> list[Value]:
+        x = g.input("x", dtype, ["n", 3, "w", 4, 2])
+        four = g.resize(x, [0, 1, 2, 3], [x.shape[0] * 2, 5, 7, 3])
+        return [four, g.resize(x, [2], [x.shape[2] * 3], nearest="ceil"), g.resize(x, [], [])]
+
+    check(build, {"n": 2, "w": 6}, {"n": 1, "w": 1})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "float64"])
+def test_pads_that_wrap(dtype: str) -> None:
+    def build(g: Graph) -> Value:
+        x = g.input("x", dtype, ["n", 3, "w"])
+        return g.pad(x, [(2, 7), (0, 0), (1, x.shape[0])], mode="wrap")
+
+    check(build, {"n": 2, "w": 6}, {"n": 1, "w": 1}, {"n": 9, "w": 4})
+
+
 def test_a_resize_that_copies_an_axis_keeps_infinities() -> None:
     def build(g: Graph) -> Value:
         x, like = g.input("x", "float32", [1, 2, "h", "w"]), g.input("y", "float32", ["a", "w"])
