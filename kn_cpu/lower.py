@@ -19,6 +19,7 @@ from kn_cpu.steps.pool import pool
 from kn_cpu.steps.recurrent import recurrent
 from kn_cpu.steps.reduce import arg_reduce, reduce, reduce_to
 from kn_cpu.steps.resize import resize
+from kn_cpu.steps.sample import grid_sample
 from kn_cpu.steps.sort import cumulative, top_k
 from kn_cpu.steps.source import iota, sizes
 from kn_cpu.steps.wide import FLOATS, NUMBERS, widened
@@ -36,6 +37,7 @@ from kn_graph.ops.pool import Pool
 from kn_graph.ops.recurrent import Recurrent
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
 from kn_graph.ops.resize import Resize
+from kn_graph.ops.sample import GridSample
 from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_graph.ops.sort import TopK
 from kn_graph.ops.source import Sizes
@@ -53,6 +55,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Gather: gather,
     GatherElements: gather_elements,
     GatherND: gather_nd,
+    GridSample: widened(grid_sample, FLOATS),
     Iota: iota,
     MatMul: widened(matmul, FLOATS),
     Norm: widened(norm, FLOATS),

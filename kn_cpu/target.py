@@ -9,6 +9,7 @@ from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.resize import Resize
+from kn_graph.ops.sample import GridSample
 from kn_graph.value import Node
 from kn_plan.target import Order
 
@@ -17,7 +18,7 @@ __all__ = ["CpuTarget"]
 
 FLOATS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 PROGRAMMED = (Conv, ConvTranspose, MatMul, Norm)
-FOLLOWING = (Pool, Concat, Pad, Resize)
+FOLLOWING = (Pool, Concat, GridSample, Pad, Resize)
 
 
 INTEGERS = {DType.UINT8, DType.INT8, DType.INT16}
