@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kn_cpu.conv import ConvProblem
 from kn_cpu.product import Registers
-from kn_cpu.winograd import POINTS, SIDE, has_winograd
+from kn_cpu.winograd import POINTS, SHARED, SIDE, has_winograd
 from kn_graph.dim import Size
 from kn_plan.derived import derive
 
@@ -43,7 +43,8 @@ def _wins(
     products = channels * padded / panel  # cycles of all channels with all output channels
     direct = 9 * images * height * width * products
     tiles = images * -(-height // SIDE) * -(-width // SIDE)
-    again = -(-cols // (4 * panel))  # each block of columns transforms its tiles itself
+    shared = 4 * POINTS * tiles * channels <= SHARED
+    again = 1 if shared else -(-cols // (4 * panel))  # times a tile is transformed
     vectors = -(-channels // vector) * again + -(-cols // vector)
     weights = POINTS * channels * cols * WEIGHT
     cycles = POINTS * tiles * products + TRANSFORM * tiles * vectors + weights

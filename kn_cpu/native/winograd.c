@@ -20,16 +20,20 @@ typedef struct {
     char *rest;          // scratch of the program
 } work;
 
+static int64_t count_tiles(const kn_winograd *s) {
+    return s->images * kn_ceil_div(s->out[0], 4) * kn_ceil_div(s->out[1], 4);
+}
+
 // Rows, tiles, sums, program; kn_cpu/winograd.py adds them up. Planes are a cache line longer than needed: a
 // tile goes to all of them, which must not meet in one set of the cache.
 static void divide_scratch(work *w, char *scratch) {
     const kn_winograd *s = w->s;
     w->rows = (const float **)(void *)scratch;
     scratch += kn_ceil_div(s->tile_block * (int64_t)sizeof(float *), KN_VB) * KN_VB;
+    w->tiles = w->sums = (float *)(void *)scratch;
     w->tile_step = kn_ceil_div(s->channels, VF) * VF;
-    w->tile_plane = s->tile_block * w->tile_step + VF;
-    w->tiles = (float *)(void *)scratch;
-    w->sums = w->tiles + POINTS * w->tile_plane;
+    w->tile_plane = (s->has_tiles ? count_tiles(s) : s->tile_block) * w->tile_step + VF;
+    if (!s->has_tiles) w->sums += POINTS * w->tile_plane;
     w->block.part_step = s->col_block;
     w->sum_plane = s->tile_block * s->col_block + VF;
     w->rest = kn_aligned(w->sums + POINTS * w->sum_plane);
@@ -84,10 +88,27 @@ static void transform_tile(const work *w, int64_t tile, float *to) {
         vf d[POINTS], half[POINTS];
         for (int i = 0; i < POINTS; i++)
             d[i] = !pixel[i] ? (vf){0} : count < VF ? ld_part(pixel[i] + c, count) : ld(pixel[i] + c);
+        for (int i = 0; i < 6; i++)
+            for (int j = 2; j < 6; j++) // what the tile beside will read
+                if (pixel[6 * i + j]) __builtin_prefetch(pixel[6 * i + j] + 4 * s->x_pixel + c);
         for (int i = 0; i < 6; i++) forward(d + i, 6, half + i, 6);
         for (int i = 0; i < 6; i++) forward(half + 6 * i, 1, d + 6 * i, 1);
         for (int i = 0; i < POINTS; i++) st(to + i * w->tile_plane + c, d[i]);
     }
+}
+
+// Has the panel fetched that comes after the one at column j: of this point, or of the next one.
+static void fetch_next(const work *w, kn_tile *t, const float *right, int64_t point, int64_t j) {
+    const kn_winograd *s = w->s;
+    const int64_t matrix = s->channels * kn_ceil_div(s->cols, VF) * VF;
+    t->next = 0;
+    if (2 * w->block.rows <= KN_MR) return; // memory is read without pause anyway
+    if (j + KN_NR < w->block.cols)
+        kn_fetch_panel(&w->block, t, right, s->channels, j + KN_NR, t->offset, t->length);
+    else if (t->offset + t->length < s->channels)
+        kn_fetch_panel(&w->block, t, right, s->channels, 0, t->offset + t->length, t->length);
+    else if (point + 1 < POINTS)
+        kn_fetch_panel(&w->block, t, right + matrix, s->channels, 0, 0, t->length);
 }
 
 static void multiply(work *w, int64_t col) {
@@ -103,6 +124,7 @@ static void multiply(work *w, int64_t col) {
             t.length = kn_min(s->depth_block, s->channels - k);
             for (int64_t j = 0; j < w->block.cols; j += KN_NR) {
                 kn_packed_panel(&w->block, &t, right, s->channels, j, k);
+                fetch_next(w, &t, right, point, j);
                 kn_block_panel(&w->block, t, j, 0);
             }
         }
@@ -166,8 +188,7 @@ INL float *as_floats(char *p) { return (float *)(void *)p; }
 
 static void winograd_f32(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
     const kn_winograd *s = (const void *)n;
-    const int64_t tiles = s->images * kn_ceil_div(s->out[0], 4) * kn_ceil_div(s->out[1], 4);
-    const int64_t blocks = kn_ceil_div(tiles, s->tile_block);
+    const int64_t tiles = count_tiles(s), blocks = kn_ceil_div(tiles, s->tile_block);
     work w = {.s = s, .x = as_floats(p[0]), .u = as_floats(p[1]), .out = as_floats(p[2])};
     w.bias = as_floats(p[3]);
     w.residual = as_floats(p[4]);
@@ -178,12 +199,26 @@ static void winograd_f32(const int64_t *n, char *const *p, char *scratch, int64_
         const int64_t first = unit % blocks * s->tile_block, col = unit / blocks * s->col_block;
         w.block.rows = kn_min(s->tile_block, tiles - first);
         w.block.cols = kn_min(s->col_block, s->cols - col);
-        for (int64_t i = 0; i < w.block.rows; i++) transform_tile(&w, first + i, w.tiles + i * w.tile_step);
+        if (s->has_tiles)
+            w.tiles = as_floats(p[0]) + first * w.tile_step;
+        else
+            for (int64_t i = 0; i < w.block.rows; i++)
+                transform_tile(&w, first + i, w.tiles + i * w.tile_step);
         multiply(&w, col);
         for (int64_t i = 0; i < w.block.rows; i++)
             write_tile(&w, first + i, w.sums + i * w.block.part_step, col);
         if (s->has_program) apply_program(&w, p, first, col);
     }
+}
+
+static void winograd_tiles_f32(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
+    (void)scratch;
+    const kn_winograd *s = (const void *)n;
+    const int64_t tiles = count_tiles(s), step = kn_ceil_div(s->channels, VF) * VF;
+    const work w = {.s = s, .x = as_floats(p[0]), .tile_plane = tiles * step + VF};
+    const int64_t stop = kn_min(tiles, end * s->tile_block);
+    for (int64_t tile = begin * s->tile_block; tile < stop; tile++)
+        transform_tile(&w, tile, as_floats(p[1]) + tile * step);
 }
 
 // to[0..5] = G from[0..2]
@@ -222,4 +257,8 @@ static void winograd_weights_f32(const int64_t *n, char *const *p, char *scratch
 }
 
 const kn_entry kn_winograd_entries[] = {
-    {"winograd_f32", winograd_f32}, {"winograd_weights_f32", winograd_weights_f32}, {0, 0}};
+    {"winograd_f32", winograd_f32},
+    {"winograd_tiles_f32", winograd_tiles_f32},
+    {"winograd_weights_f32", winograd_weights_f32},
+    {0, 0},
+};

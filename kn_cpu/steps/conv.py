@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -27,8 +28,16 @@ from kn_cpu.product import BlockProgram, even_stride
 from kn_cpu.steps.integer import is_integer
 from kn_cpu.steps.integer_conv import integer_conv
 from kn_cpu.steps.spacing import channels_last
-from kn_cpu.winograd import winograd_call, winograd_weights_call, winograd_weights_size
+from kn_cpu.winograd import (
+    winograd_call,
+    winograd_shares,
+    winograd_tiles_call,
+    winograd_tiles_size,
+    winograd_weights_call,
+    winograd_weights_size,
+)
 from kn_graph.dim import Size, evaluate
+from kn_graph.dtype import DType
 from kn_graph.ops.conv import Conv
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
@@ -92,9 +101,11 @@ def _convolved(low: Lowering, step: Step, op: Conv) -> Calls:
     elif has_conv_lines(problem):
         calls = [writer.lines()]
     else:
-        wins = winograd_wins(problem, low.registers, strict=low.strict)
+        # weights that are computed would be transformed in each run
+        strict = low.strict or w.buffer not in low.constants
+        wins = winograd_wins(problem, low.registers, strict=strict)
         calls = [] if wins == 1 else [writer.direct(1 - wins)]
-        calls += [] if wins == 0 else [writer.winograd(wins)]
+        calls += [] if wins == 0 else writer.winograd(wins)
     return calls if program is not None else [*calls, *low.behind(step, end)]
 
 
@@ -156,10 +167,27 @@ class _Writer:
         call = conv_call(registers, p, order, **self._finish)
         return NativeCall("conv", call, self._pointers(weights), guard)
 
-    def winograd(self, guard: Size) -> NativeCall:
+    def winograd(self, guard: Size) -> Calls:
         registers, p = self.low.registers, self.problem
         floats = evaluate(winograd_weights_size(p, registers), {})
         pack = winograd_weights_call(p, registers)
         weights = self.low.pack_if(guard, self.low.dense(self.w), floats, "winograd", pack)
-        call = winograd_call(registers, p, **self._finish)
-        return NativeCall("winograd", call, self._pointers(weights), guard)
+        pointers = self._pointers(weights)
+        shares = winograd_shares(registers, p)
+        calls = [] if shares == 0 else self._shared_winograd(guard * shares, pointers)
+        if shares != 1:
+            call = winograd_call(registers, p, **self._finish)
+            calls.append(NativeCall("winograd", call, pointers, guard * (1 - shares)))
+        return calls
+
+    def _shared_winograd(self, guard: Size, pointers: Sequence[Pointer]) -> Calls:
+        registers, p = self.low.registers, self.problem
+        floats = guard * winograd_tiles_size(registers, p)
+        tiles = self.low.temporary(DType.FLOAT32, (floats,))
+        x, *others = pointers
+        first = winograd_tiles_call(registers, p)
+        call = winograd_call(registers, p, shared=True, **self._finish)
+        return [
+            NativeCall("winograd", first, (x, tiles), guard),
+            NativeCall("winograd", call, (tiles, *others), guard),
+        ]

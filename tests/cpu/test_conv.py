@@ -28,6 +28,8 @@ from kn_cpu.winograd import (
     ERROR_FACTOR,
     has_winograd,
     winograd_call,
+    winograd_tiles_call,
+    winograd_tiles_size,
     winograd_weights_call,
     winograd_weights_size,
 )
@@ -180,7 +182,7 @@ class Data:
         run_call(call, self.x, weights, out, self.bias, *more, out=2)
         return out
 
-    def winograd(self, behind: Behind | None = None) -> Array:
+    def winograd(self, behind: Behind | None = None, *, shared: bool = False) -> Array:
         x, residual = channels_last(self.x), self.residual
         residual = None if residual is None else channels_last(residual)
         out = channels_last(np.full(reference(self.case.op, self.x, self.w).shape, np.nan, "f4"))
@@ -191,7 +193,14 @@ class Data:
         run_call(winograd_weights_call(problem, registers()), self.w, weights, out=1)
         low, high = self.bounds
         program, more = (None, ()) if behind is None else behind.made(out)
-        call = winograd_call(registers(), problem, low=low, high=high, program=program)
+        if shared:
+            size = evaluate(winograd_tiles_size(registers(), problem), {})
+            tiles = np.full(size, -77, np.float32)
+            run_call(winograd_tiles_call(registers(), problem), x, tiles, out=1)
+            x = tiles
+        call = winograd_call(
+            registers(), problem, shared=shared, low=low, high=high, program=program
+        )
         run_call(call, x, weights, out, self.bias, residual, *more, out=2)
         return out
 
@@ -304,7 +313,9 @@ WINOGRAD = [
 @pytest.mark.parametrize("case", WINOGRAD, ids=str)
 def test_winograd_within_its_documented_error(case: Case, epilogue: bool) -> None:
     data = Data.make(case, epilogue)
-    data.check(data.winograd(), ERROR_FACTOR)
+    got = data.winograd()
+    data.check(got, ERROR_FACTOR)
+    np.testing.assert_array_equal(data.winograd(shared=True), got)
 
 
 LINES = [
