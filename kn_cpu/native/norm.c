@@ -224,79 +224,140 @@ static void norm_short(const norm_t *t, int64_t group, int64_t stop) {
 
 // ---- columns: rows hold elements of several groups, `width` neighbours of each -------------------
 
-enum { COLUMNS = 256, TOGETHER = 8, ROWS = 512 }; // columns of a block; rows that are added up before a
-                                                 // store; rows after which sums start anew
+enum {
+    COLUMNS = 256,  // of a block at most
+    TOGETHER = 8,   // rows that are added up before a store
+    ROWS = 512,     // after which sums start anew
+    NEAR = 64,      // how much larger squares of deviations from a row may be than those from the mean
+};
 
-INL vf deviation(const float *x, int64_t count, vf mean, int square) {
-    vf y = ld_count(x, count) - mean;
-    return square ? y * y : y;
-}
+typedef struct {
+    float sum[COLUMNS + VF], square[COLUMNS + VF]; // of x - shift, over all rows
+} sums_t;
 
-// total[c] += the sum over some rows
-INL void add_rows(float *total, const float *const *rows, int64_t used, int64_t count, const float *mean, int square) {
+// Adds some rows.
+INL void add_rows(sums_t *s, const float *const *rows, const int64_t used, int64_t count, const float *shift) {
     for (int64_t c = 0; c < count; c += VF) {
-        vf m = ld(mean + c), sum = ld(total + c);
-        int64_t some = count - c;
-        if (used == TOGETHER) {
-            vf y[TOGETHER];
-            _Pragma("GCC unroll 8") for (int i = 0; i < TOGETHER; i++) y[i] = deviation(rows[i] + c, some, m, square);
-            sum += ((y[0] + y[1]) + (y[2] + y[3])) + ((y[4] + y[5]) + (y[6] + y[7]));
-        } else {
-            for (int64_t i = 0; i < used; i++) sum += deviation(rows[i] + c, some, m, square);
+        vf m = ld(shift + c), sum = set1(0.0f), square = sum;
+        _Pragma("GCC unroll 8") for (int64_t i = 0; i < used; i++) {
+            vf y = ld_count(rows[i] + c, count - c) - m;
+            sum += y;
+            square += y * y;
         }
-        st(total + c, sum);
+        st(s->sum + c, ld(s->sum + c) + sum);
+        st(s->square + c, ld(s->square + c) + square);
     }
 }
 
-// total[c] = the mean over the group of column c of x - mean[c], or of its square
-static void column_means(const norm_t *t, float *total, const float *x, int64_t count, const float *mean, int square) {
-    float part[COLUMNS + VF];
-    for (int64_t c = 0; c < count + VF; c++) total[c] = part[c] = 0;
+static void column_sums(const norm_t *t, sums_t *total, const float *x, int64_t count, const float *shift) {
+    sums_t part;
+    memset(total, 0, sizeof *total);
+    memset(&part, 0, sizeof part);
     kn_place at;
     kn_place_at(&at, &t->outer, 0);
     const float *rows[TOGETHER];
     for (int64_t r = 0; r < t->rows;) {
         int64_t used = 0;
         for (; used < TOGETHER && r < t->rows; r++, kn_place_next(&at, &t->outer)) rows[used++] = x + at.offset[X];
-        if (square)
-            add_rows(part, rows, used, count, mean, 1);
+        if (used == TOGETHER)
+            add_rows(&part, rows, TOGETHER, count, shift);
         else
-            add_rows(part, rows, used, count, mean, 0);
+            add_rows(&part, rows, used, count, shift);
         if (r % ROWS && r < t->rows) continue;
-        for (int64_t c = 0; c < count; c++) {
-            total[c] += part[c];
-            part[c] = 0;
+        for (int64_t c = 0; c < count; c += VF) {
+            st(total->sum + c, ld(total->sum + c) + ld(part.sum + c));
+            st(total->square + c, ld(total->square + c) + ld(part.square + c));
         }
-    }
-    for (int64_t c = 0; c < count; c += t->row) {
-        float sum = 0;
-        for (int64_t i = 0; i < t->row; i++) sum += total[c + i];
-        for (int64_t i = 0; i < t->row; i++) total[c + i] = sum / (float)t->count;
+        memset(&part, 0, sizeof part);
     }
 }
 
+// Mean and variance of each group, from sums over the columns, whose values lie around `shift`; returns
+// whether they lie near enough for the difference of sums to be exact.
+static int group_means(const norm_t *t, const sums_t *s, const float *shift, int64_t count, float *mean, float *variance) {
+    int near = 1;
+    double rows = (double)t->rows, width = (double)t->row;
+    for (int64_t c = 0; c < count; c += t->row) {
+        double middle = 0, total = 0;
+        for (int64_t i = c; i < c + t->row; i++) middle += shift[i] + s->sum[i] / rows;
+        middle = t->center ? middle / width : 0;
+        for (int64_t i = c; i < c + t->row; i++) {
+            double off = s->sum[i] / rows, inside = s->square[i] - off * s->sum[i];
+            near &= !(s->square[i] > NEAR * inside);
+            total += t->center ? inside + rows * (shift[i] + off - middle) * (shift[i] + off - middle) : s->square[i];
+        }
+        for (int64_t i = c; i < c + t->row; i++) {
+            mean[i] = (float)middle;
+            variance[i] = (float)(total / (double)t->count);
+        }
+    }
+    return near || !t->center;
+}
+
+// Whether an operand is the same for all rows.
+static int repeats(const norm_t *t, int operand) {
+    int same = 1;
+    for (int i = 0; i < t->outer.rank; i++) same &= t->outer.stride[operand][i] == 0 || t->outer.size[i] == 1;
+    return same;
+}
+
+// One row of a block: (x - mean) * factor + shift, and a residual where there is one.
+INL void column_write(float *out, const float *x, const float *residual, int64_t count, const float *mean,
+                      const float *factor, const float *shift) {
+    int64_t c = 0;
+    for (; c + VF <= count; c += VF) {
+        vf y = (ld(x + c) - ld(mean + c)) * ld(factor + c) + ld(shift + c);
+        st(out + c, residual ? y + ld(residual + c) : y);
+    }
+    if (c == count) return;
+    vf y = (ld_part(x + c, count - c) - ld(mean + c)) * ld(factor + c) + ld(shift + c);
+    st_part(out + c, residual ? y + ld_part(residual + c, count - c) : y, count - c);
+}
+
+// How many columns a block has: blocks are of nearly equal size.
+static int64_t block_of(const norm_t *t, int64_t columns) {
+    int64_t all = columns / t->row, blocks = (all + COLUMNS / t->row - 1) / (COLUMNS / t->row);
+    int64_t even = (all + blocks - 1) / blocks * t->row;
+    return t->row == 1 ? (even + VF - 1) / VF * VF : even;
+}
+
 static void norm_columns(const norm_t *t, const kn_place *kept, int64_t column, int64_t count) {
-    float mean[COLUMNS + VF] = {0}, inverse[COLUMNS + VF];
+    float mean[COLUMNS + VF] = {0}, inverse[COLUMNS + VF], shift[COLUMNS + VF] = {0};
     const float *base[OPERANDS], *p[OPERANDS];
     operands_at(kept, t->p, base);
     for (int o = X; o < OPERANDS; o++)
         if (base[o]) base[o] += column * t->step[o];
     float *out = t->out + kept->offset[OUT] + column;
-    if (t->center) {
-        float zero[COLUMNS + VF] = {0};
-        column_means(t, mean, base[X], count, zero, 0);
+    // sums around the first row do in one pass, unless that is far from the others: then around the mean
+    sums_t sums;
+    if (t->center) memcpy(shift, base[X], (size_t)count * sizeof *shift);
+    column_sums(t, &sums, base[X], count, shift);
+    if (!group_means(t, &sums, shift, count, mean, inverse)) {
+        memcpy(shift, mean, sizeof shift);
+        column_sums(t, &sums, base[X], count, shift);
+        group_means(t, &sums, shift, count, mean, inverse);
     }
-    column_means(t, inverse, base[X], count, mean, 1);
+    memset(shift, 0, sizeof shift);
     for (int64_t c = 0; c < count; c += VF)
         st(inverse + c, set1(1.0f) / vsqrt(ld(inverse + c) + set1(t->epsilon)));
+    const int scaled = base[SCALE] && repeats(t, SCALE), bias = base[BIAS] && repeats(t, BIAS);
+    for (int64_t c = 0; scaled && c < count; c++) inverse[c] *= base[SCALE][c * t->step[SCALE]];
+    for (int64_t c = 0; bias && c < count; c++) shift[c] = base[BIAS][c * t->step[BIAS]];
+    const int plain = (scaled || !base[SCALE]) && (bias || !base[BIAS]) && (!base[RESIDUAL] || t->step[RESIDUAL]);
     kn_place at;
     kn_place_at(&at, &t->outer, 0);
     for (int64_t r = 0; r < t->rows; r++, kn_place_next(&at, &t->outer)) {
         operands_at(&at, base, p);
         float *to = out + at.offset[OUT];
-        int64_t c = 0;
-        for (; c + VF <= count; c += VF) vector_write(to, p, t->step, c, VF, ld(mean + c), ld(inverse + c));
-        if (c < count) vector_write(to, p, t->step, c, count - c, ld(mean + c), ld(inverse + c));
+        if (plain) {
+            column_write(to, p[X], p[RESIDUAL], count, mean, inverse, shift);
+            continue;
+        }
+        if (scaled) p[SCALE] = NULL;
+        for (int64_t c = 0; c < count; c += VF) {
+            int64_t some = kn_least(VF, count - c);
+            vector_write(to, p, t->step, c, some, ld(mean + c), ld(inverse + c));
+        }
     }
 }
 
@@ -361,7 +422,7 @@ static void norm(const int64_t *n, char *const *p, char *scratch, int64_t begin,
         return;
     }
     t.kept.rank--;
-    int64_t block = COLUMNS / t.row * t.row, blocks = (columns + block - 1) / block;
+    int64_t block = block_of(&t, columns), blocks = (columns + block - 1) / block;
     int64_t total = groups / (columns / t.row) * blocks;
     int64_t number = kn_share(total, units, begin), stop = kn_share(total, units, end);
     for (; number < stop; number++) {

@@ -90,6 +90,16 @@ def test_large_offsets_lose_nothing_beyond_the_band() -> None:
         check(op, norm_call(op, layout_of(out), layout_of(view)), out, view, operands=[x])
 
 
+@pytest.mark.parametrize("axes", [(1,), (1, 2)])
+def test_a_first_row_that_is_far_from_the_others_costs_no_accuracy(axes: tuple[int, ...]) -> None:
+    op = Norm(axes, 0.0)
+    x = normal((3, 5_003, 6)) + 1000
+    x[0, 0] = 0
+    x[1, 0, 2] = 1e6
+    out = np.zeros_like(x)
+    check(op, norm_call(op, layout_of(out), layout_of(x)), out, x, operands=[x])
+
+
 def test_in_place() -> None:
     op = Norm((1,), 1e-5)
     x = normal((7, 61))
