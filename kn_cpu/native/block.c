@@ -1,8 +1,27 @@
 // Blocks of a product: the way of panels through the micro-kernels to the result.
 #include "product.h"
 
+// Has memory brought that the end of a tile reads and writes, while its sums are computed.
+INL void fetch_results(const kn_tile *t, int64_t rows) {
+    const float *out = t->out, *residual = t->residual;
+    for (int64_t i = 0; i < rows; i++, out += t->out_step) {
+        __builtin_prefetch(out, 1);
+        __builtin_prefetch(out + VF, 1);
+    }
+    for (int64_t i = 0; residual && i < rows; i++, residual += t->residual_step) {
+        __builtin_prefetch(residual);
+        __builtin_prefetch(residual + VF);
+    }
+}
+
+// The same for the rows of the next tile, which the first panel reads.
+INL void fetch_rows(const float *const *rows, int64_t count, int64_t offset, int64_t length) {
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t c = 0; c < length; c += 64 / 4) __builtin_prefetch(rows[i] + offset + c, 0, 2);
+}
+
 // All rows of a panel: tiles of nearly equal height, as few as possible.
-static void panel_rows(kn_tile t, int64_t rows, int64_t cols) {
+static void panel_rows(kn_tile t, int64_t rows, int64_t cols, int far_left, int far_result) {
     const kn_micro *micro = cols > VF ? kn_wide : kn_narrow;
     const int64_t tiles = kn_max(1, kn_ceil_div(rows, KN_MR)), step = kn_ceil_div(rows, tiles);
     const int64_t share = t.next ? kn_ceil_div(t.next_bytes, tiles) : 0;
@@ -10,6 +29,8 @@ static void panel_rows(kn_tile t, int64_t rows, int64_t cols) {
     if (!t.next) t.next = (const char *)t.right; // which is there
     for (int64_t r = 0; r < rows; r += step) {
         const int64_t count = kn_min(step, rows - r);
+        if (t.out && far_result) fetch_results(&t, count);
+        if (far_left) fetch_rows(t.rows + count, kn_min(step, rows - r - count), t.offset, t.length);
         micro[count](&t);
         t.next += share;
         t.rows += count;
@@ -34,7 +55,7 @@ void kn_block_panel(const kn_block *b, kn_tile t, int64_t col, int last) {
     t.part = b->part + col;
     t.part_step = b->part_step;
     if (last && b->direct && left >= kn_panel_width(left)) write_directly(&t, &b->finish, col);
-    panel_rows(t, b->rows, left);
+    panel_rows(t, b->rows, left, b->far_left && col == 0, b->far_result);
 }
 
 void kn_block_end(const kn_block *b) {

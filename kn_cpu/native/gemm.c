@@ -21,6 +21,7 @@ typedef struct {
 
 // kn_cpu/gemm.py knows these, for the scratch
 enum { ROWS = 192, COLS = 512, LONG = 2048, FEW_COLS = 256, ENOUGH = 16 };
+enum { CACHE = 1 << 18 }; // floats that the second cache has room for
 
 INL int64_t round_up(int64_t n, int64_t multiple) { return kn_ceil_div(n, multiple) * multiple; }
 
@@ -156,6 +157,8 @@ INL float *block_of(char *p, const kn_matrix *m, const int64_t *at, int64_t row,
 static void gemm_f32(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
     const kn_gemm *s = (const void *)n;
     work w = {.s = s};
+    w.block.far_left = s->rows * s->depth > CACHE;
+    w.block.far_result = !s->has_program && s->rows * s->cols > CACHE;
     choose_blocks(&w);
     divide_scratch(&w, scratch);
     const int64_t row_blocks = kn_ceil_div(s->rows, w.row_block);

@@ -88,6 +88,7 @@ typedef struct {
     int64_t part_step;
     kn_finish finish;
     int direct; // the micro-kernels write the result themselves, where panels are full
+    int far_left, far_result; // the left operand, the result are larger than the second cache
 } kn_block;
 
 // Whether they can.
