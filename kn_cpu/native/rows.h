@@ -83,20 +83,39 @@ INL float kn_lanes_sum(vf x) {
     return x[0];
 }
 
-// Halves of two vectors, added up: what a tree of them makes of VF vectors is the sum of each.
-INL vf kn_halves(vf a, vf b) {
+// Halves of two vectors: what a tree of them makes of VF vectors has one lane for each.
+INL vf kn_low(vf a, vf b) {
 #if KN_VB == 64
-    return __builtin_shufflevector(a, b, KN_LOW16) + __builtin_shufflevector(a, b, KN_HIGH16);
+    return __builtin_shufflevector(a, b, KN_LOW16);
 #elif KN_VB == 32
-    return __builtin_shufflevector(a, b, KN_LOW8) + __builtin_shufflevector(a, b, KN_HIGH8);
+    return __builtin_shufflevector(a, b, KN_LOW8);
 #else
-    return __builtin_shufflevector(a, b, KN_LOW4) + __builtin_shufflevector(a, b, KN_HIGH4);
+    return __builtin_shufflevector(a, b, KN_LOW4);
+#endif
+}
+INL vf kn_high(vf a, vf b) {
+#if KN_VB == 64
+    return __builtin_shufflevector(a, b, KN_HIGH16);
+#elif KN_VB == 32
+    return __builtin_shufflevector(a, b, KN_HIGH8);
+#else
+    return __builtin_shufflevector(a, b, KN_HIGH4);
 #endif
 }
 
+// The sum of each of VF vectors.
 INL vf kn_vector_sums(vf *x) {
     _Pragma("GCC unroll 4") for (int n = VF / 2; n > 0; n /= 2) {
-        _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) x[i] = kn_halves(x[i], x[i + n]);
+        _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) x[i] = kn_low(x[i], x[i + n]) + kn_high(x[i], x[i + n]);
+    }
+    return x[0];
+}
+
+// The largest element of each; a NaN may or may not come through.
+INL vf kn_vector_max(vf *x) {
+    _Pragma("GCC unroll 4") for (int n = VF / 2; n > 0; n /= 2) {
+        _Pragma("GCC unroll 8") for (int i = 0; i < n; i++)
+            x[i] = vmax_second(kn_low(x[i], x[i + n]), kn_high(x[i], x[i + n]));
     }
     return x[0];
 }

@@ -54,6 +54,71 @@ static void log_softmax_row(float *out, const float *x, int64_t n) {
     if (i < n) st_part(out + i, ld_part(x + i, n - i) - shift - rest, n - i);
 }
 
+// ---- short rows: as many at once as a vector has lanes, which hold their sums ------------------
+
+enum { SHORT = 256, AT_ONCE = 4096 }; // elements of a row; of all rows at once
+
+INL vf row_top(const float *x, int64_t n) {
+    vf a = set1(-__builtin_inff()), b = a;
+    int64_t i = 0;
+    for (; i + 2 * VF <= n; i += 2 * VF) {
+        a = vmax_second(a, ld(x + i));
+        b = vmax_second(b, ld(x + i + VF));
+    }
+    if (i + VF <= n) {
+        a = vmax_second(a, ld(x + i));
+        i += VF;
+    }
+    if (i < n) b = vmax_second(b, ld_part_or(x + i, n - i, -__builtin_inff()));
+    return vmax_second(a, b);
+}
+
+// Lanes that add up to the sum of the exponentials, which are written unless `out` is NULL.
+INL vf row_sums(float *out, const float *x, int64_t n, vf shift) {
+    vf a = set1(0.0f);
+    int64_t i = 0;
+    for (; i + VF <= n; i += VF) {
+        vf y = kn_exp_below(ld(x + i) - shift);
+        if (out) st(out + i, y);
+        a += y;
+    }
+    if (i == n) return a;
+    vf y = kn_exp_below(ld_part_or(x + i, n - i, -__builtin_inff()) - shift);
+    if (out) st_part(out + i, y, n - i);
+    return a + vselect(kn_lanes() < (int32_t)(n - i), y, set1(0.0f));
+}
+
+static void short_rows(float *const *out, const float *const *x, int64_t count, int64_t n, int log_of) {
+    vf v[VF], sums, zero = set1(0.0f);
+    float top[VF], end[VF];
+    for (int64_t r = 0; r < VF; r++) v[r] = r < count ? row_top(x[r], n) : zero;
+    st(top, kn_vector_max(v));
+    for (int64_t r = 0; r < VF; r++) v[r] = r < count ? row_sums(log_of ? NULL : out[r], x[r], n, set1(top[r])) : zero;
+    sums = kn_vector_sums(v);
+    st(end, log_of ? vlog(sums) : set1(1.0f) / sums);
+    for (int64_t r = 0; r < count; r++) {
+        vf shift = set1(top[r]), last = set1(end[r]);
+        for (int64_t i = 0; i < n; i += VF) {
+            vf y = log_of ? ld_count(x[r] + i, n - i) - shift - last : ld_count(out[r] + i, n - i) * last;
+            st_count(out[r] + i, y, n - i);
+        }
+    }
+}
+
+static void all_short(const kn_axes *kept, float *out, const float *x, int64_t row, int64_t stop, int64_t n, int log_of) {
+    const int64_t most = kn_least(VF, AT_ONCE / n);
+    kn_place at;
+    kn_place_at(&at, kept, row);
+    while (row < stop) {
+        float *to[VF];
+        const float *from[VF];
+        int64_t count = kn_least(most, stop - row);
+        for (int64_t r = 0; r < count; r++, kn_place_next(&at, kept)) to[r] = out + at.offset[0], from[r] = x + at.offset[1];
+        short_rows(to, from, count, n, log_of);
+        row += count;
+    }
+}
+
 // Rows with gaps, one element at a time.
 static void strided_row(float *out, int64_t out_step, const float *x, int64_t x_step, int64_t n, int log_of) {
     float largest = kn_row_max(x, x_step, n);
@@ -126,6 +191,10 @@ static void softmax(const int64_t *n, char *const *p, char *scratch, int64_t beg
     kn_place at;
     if (whole || last < 0 || kept.stride[0][last] != 1 || kept.stride[1][last] != 1) {
         int64_t row = kn_share(rows, units, begin), stop = kn_share(rows, units, end);
+        if (whole && size <= SHORT) {
+            all_short(&kept, out, x, row, stop, size, log_of);
+            return;
+        }
         kn_place_at(&at, &kept, row);
         for (; row < stop; row++, kn_place_next(&at, &kept)) {
             if (!whole)
