@@ -18,7 +18,7 @@ __all__ = ["CpuTarget"]
 
 FLOATS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 PROGRAMMED = (Conv, ConvTranspose, MatMul, Norm)
-FOLLOWING = (Pool, Concat, GridSample, Pad, Resize)
+FOLLOWING = (Pool, Concat, GridSample, Norm, Pad, Resize)
 
 
 INTEGERS = {DType.UINT8, DType.INT8, DType.INT16}

@@ -6,8 +6,9 @@ behind it reads them as one axis, since a view of permuted axes is free if they 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from kn_graph.dim import Size
 from kn_graph.op import Op
 from kn_graph.ops.layout import Permute
 from kn_graph.types import Shape, TensorType
@@ -40,14 +41,55 @@ def choose_orders(
     """
     found = _saving(groups, fixed)
     for group in groups:
-        given = next((found.get(a.value) for a in group.reads if not a.ops), None)
         for v in group.outputs:
-            if v in fixed or not isinstance(v.type, TensorType) or group.undo:
+            if v in fixed or not isinstance(v.type, TensorType):
                 continue
+            given = _given(group, v, found)
             order = target.order(group.anchor, v.rank, given)
-            if order is not None and len(order) == v.rank:
+            if order is not None and len(order) == v.rank and (not group.undo or order == given):
                 found[v] = order
     return found
+
+
+def _given(group: Group, v: Value, orders: Mapping[Value, Order]) -> Order | None:
+    """Return the order of axes of a result in which its elements lie as those that are read."""
+    computed = _read_order(group, orders)
+    if not group.undo or computed is None:
+        return computed
+    read = orders.get(group.reads[0].value)
+    for order in dict.fromkeys(o for o in (read, computed) if o is not None and len(o) == v.rank):
+        layout = resolved(stored(v.shape, order), Access(v, group.undo, group.shape))
+        if layout is not None and _dense_order(layout) == computed:
+            return order
+    return None
+
+
+def _read_order(group: Group, orders: Mapping[Value, Order]) -> Order | None:
+    """Return the order of axes of what is read as it lies; else of what is read first."""
+    for access in group.reads:
+        if not access.ops:
+            return orders.get(access.value)
+    first = group.reads[0] if group.reads else None
+    order = None if first is None else orders.get(first.value)
+    if first is None or order is None:
+        return None
+    layout = resolved(stored(first.value.shape, order), first)
+    return None if layout is None else _dense_order(layout)
+
+
+def _dense_order(layout: StridedLayout) -> Order | None:
+    """Return the order of axes in which a layout has no gaps; None where it has some."""
+    left = list(range(layout.rank))
+    order: list[int] = []
+    step: Size = 1
+    while left:
+        axis = next((a for a in reversed(left) if layout.strides[a] == step), None)
+        if axis is None:
+            return None
+        left.remove(axis)
+        order.insert(0, axis)
+        step = step * layout.sizes[axis]
+    return tuple(order)
 
 
 def _saving(groups: Sequence[Group], fixed: frozenset[Value]) -> dict[Value, Order]:
@@ -64,11 +106,15 @@ def _saving(groups: Sequence[Group], fixed: frozenset[Value]) -> dict[Value, Ord
         if v in fixed or v not in writers or not isinstance(v.type, TensorType):
             continue
         plain = tuple(range(v.rank))
+        least = _copies(v, plain, accesses, writers[v])
         wishes = map(_wish, [*(a.ops for a in accesses), writers[v].undo])
-        orders = dict.fromkeys([plain, *(o for o in wishes if o is not None)])
-        best = min(orders, key=lambda o: _copies(v, o, accesses, writers[v]))
-        if best != plain:
-            found[v] = best
+        channels_last = (0, *range(2, v.rank), 1) if v.rank > 2 else plain
+        for order in dict.fromkeys([*(o for o in wishes if o is not None), channels_last]):
+            if least == 0:
+                break
+            copies = _copies(v, order, accesses, writers[v])
+            if copies < least:
+                found[v], least = order, copies
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kn_cpu.target import CpuTarget
 from kn_graph import Graph, cpu_eval_graph, load_graph_from_onnx_bytes, optimize_graph
 from kn_graph.errors import InternalError
 from kn_graph.variants import open_call
@@ -17,6 +18,7 @@ from kn_plan.options import PlanOptions
 from kn_plan.plan import Operand, Plan
 from kn_plan.planner import plan_graph
 from kn_plan.replay import replay
+from kn_plan.target import Target
 from models.generate import inputs, model_bytes
 from tests.ops.example import Example
 from tests.ops.test_examples import EXAMPLES, name_of
@@ -35,11 +37,15 @@ SWITCHES = [f.name for f in fields(PlanOptions)]
 
 
 def carried_out(
-    graph: Graph, feeds: dict[str, Any], options: PlanOptions | None = None
+    graph: Graph,
+    feeds: dict[str, Any],
+    options: PlanOptions | None = None,
+    *,
+    target: Target | None = None,
 ) -> dict[str, Any]:
     """Plan the graph that holds for some inputs, and carry the plan out under checks."""
     call = open_call(graph, feeds)
-    plan = plan_graph(call.graph, options=options)
+    plan = plan_graph(call.graph, target, options)
     return replay(plan, call.arrays, call.env, options, check=True)
 
 
@@ -177,3 +183,27 @@ def test_deep_chains_are_planned() -> None:
     g.output("y", v)
     plan = plan_graph(g)
     assert len(plan.steps) == -(-20_000 // 64)
+
+
+def test_a_group_norm_between_convolutions_needs_no_copy() -> None:
+    """Channels are stored last behind a convolution, and stay there through norm and activation."""
+
+    def build(g: Graph) -> None:
+        x = g.input("x", "float32", ["n", 8, "h", "w"])
+        for i in range(2):
+            weight = g.constant(np.full((8, 8, 3, 3), i + 0.01, np.float32))
+            x = g.conv(x, weight, pads=[(1, 1), (1, 1)])
+            n, c, h, w = x.shape
+            y = g.view(g.norm(g.view(x, (n, 4, 2 * h * w)), [2], 1e-5), (n, c, h, w))
+            x = g.mul(y, g.unary("sigmoid", y))
+        g.output("y", g.reduce("mean", x, [2, 3]))
+
+    g = Graph("norms")
+    build(g)
+    steps = plan_graph(optimize_graph(g), CpuTarget()).steps
+    assert [s.kind for s in steps] == ["Conv", "Norm", "Conv", "Norm", "reduce_mean"]
+    assert all(s.writes[0].layout.strides[2 if s.kind == "Norm" else 1] == 1 for s in steps[:4])
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 8, 5, 3), np.float32)}
+    assert_agree(
+        cpu_eval_graph(g, feeds), carried_out(optimize_graph(g), feeds, target=CpuTarget())
+    )

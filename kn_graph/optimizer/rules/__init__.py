@@ -39,6 +39,7 @@ MODULES = (
     "slope",
     "piecewise",
     "norm",
+    "norm_axes",
     "softmax",
     "attention",
     "quantized_product",
