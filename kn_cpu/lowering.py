@@ -62,6 +62,8 @@ class Lowering:
     _tails: dict[int, Tail] = field(default_factory=dict)
     _known: dict[tuple[Any, ...], PackedConstant] = field(default_factory=dict)
     _late: dict[tuple[Any, ...], Array] = field(default_factory=dict)
+    _env: Mapping[Symbol, int] = field(default_factory=dict)
+    _held: dict[Size, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with the plan's buffers."""
@@ -232,13 +234,22 @@ class Lowering:
         key = (operand.buffer, operand.layout, call.kernel, call.numbers)
 
         def make(env: Mapping[Symbol, int]) -> Array:
-            if not evaluate(guard, env):
+            if not self._holds(guard, env):
                 return np.empty(0, np.float32)
             if key not in self._late:
                 self._late[key] = self._packed(constant, operand, floats, family, call, False)
             return self._late[key]
 
         return Table(make)
+
+    def _holds(self, guard: Size, env: Mapping[Symbol, int]) -> bool:
+        """Return whether a guard is not 0; layers repeat, so that few differ in one binding."""
+        if env is not self._env:
+            self._env, self._held = env, {}
+        found = self._held.get(guard)
+        if found is None:
+            found = self._held[guard] = evaluate(guard, env) != 0
+        return found
 
     def _packed(
         self,
