@@ -108,7 +108,7 @@ def _binding(skeleton: Skeleton, env: dict[Symbol, int]) -> tuple[float | None, 
         return None, None
     (stage,) = skeleton.stages
     first = seconds(lambda: bind_stage(skeleton, stage, env)) * 1e3
-    return first, timed(lambda: bind_stage(skeleton, stage, env))[1]
+    return first, timed(lambda: bind_stage(skeleton, stage, dict(env)))[1]
 
 
 # ---- table ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -125,3 +126,19 @@ def test_bounds_are_of_the_device(kn: Kn) -> None:
     assert gpu["device"] == "sm_90 (H100 SXM)"
     assert "no CUDA planner yet" in kn("plan", DIGITS, "--device", "cuda:sm_90").out
     assert gpu["options"] == vars(PlanOptions())
+
+
+def test_the_page_on_planning_shows_what_is_printed(kn: Kn, tmp_path: Path) -> None:
+    page = (MODELS.parent / "docs" / "planning.md").read_text()
+    path = tmp_path / "transformer_layer.onnx"
+    path.write_bytes(model_bytes("transformer_layer"))
+    result = kn("plan", path, "--dim", "batch=1", "--dim", "seq=128", "--ablate")
+    shown = page.split("--check --ablate\n")[1].split("```")[0]
+
+    def rows(text: str) -> list[str]:
+        """Return what does not depend on the machine: steps without bounds, and the ablation."""
+        cells = [re.split(r"  +", line.strip()) for line in text.splitlines()]
+        return [" | ".join(c[:-2] if c[0].isdigit() else c[:-1]) for c in cells if len(c) >= 6]
+
+    assert rows(shown) == rows(result.out)
+    assert len(rows(shown)) == 1 + 8 + 1 + 1 + len(fields(PlanOptions))
