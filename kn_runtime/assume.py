@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kn_graph.dim import Symbol, evaluate, symbols_of
+from kn_graph.dim import Symbol, evaluate, of_atom, symbols_of
+from kn_graph.dim_facts import ConstraintKind
 from kn_graph.errors import KnError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.types import TensorType
@@ -38,8 +39,8 @@ def shown_sizes(graph: Graph, values: Mapping[str, Any]) -> dict[str, int]:
 def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
     """Choose a number for each symbol of the graph's inputs that is not known.
 
-    1 for the first axis of an input; else the first of 64, 512, 4096 for which the graph's
-    requirements hold.
+    What the graph requires a size to be; 1 for the first axis of an input; else the first of 64,
+    512, 4096 for which the graph's requirements hold. Where none does, first axes take these, too.
 
     Args:
         graph: whose symbols are meant.
@@ -54,19 +55,33 @@ def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
         if isinstance(v.type, TensorType) and v.type.shape
         for s in symbols_of(v.type.shape[0])
     }
-    free = [n for n in graph.symbols if n not in known]
+    pinned = {n: k for n, k in _pinned(graph).items() if n not in known}
+    free = [n for n in graph.symbols if n not in known and n not in pinned]
     batch = {n: 1 for n in free if n in first}
     rest = [n for n in free if n not in first]
-    for choice in _choices(len(rest)):
-        chosen = {**batch, **dict(zip(rest, choice, strict=True))}
-        if _legal(graph, {**known, **chosen}):
-            return chosen
-    tried = [f"1 for {n!r}" for n in batch]
-    tried += [f"{', '.join(map(str, CANDIDATES))} for {n!r}" for n in rest]
+    for fixed, names in (({**pinned, **batch}, rest), (pinned, free)):
+        for choice in _choices(len(names)):
+            chosen = {**fixed, **dict(zip(names, choice, strict=True))}
+            if _legal(graph, {**known, **chosen}):
+                return chosen
+    several = ", ".join(map(str, CANDIDATES))
+    tried = [f"1, {several} for {n!r}" for n in batch] + [f"{several} for {n!r}" for n in rest]
     raise SymbolError(
         f"no assumption about sizes satisfies the model (tried {' and '.join(tried)}); "
         "give them with --dim NAME=N"
     )
+
+
+def _pinned(graph: Graph) -> dict[str, int]:
+    """Return the sizes for which a requirement leaves one number, such as the width of weights."""
+    found = {}
+    for c in graph.constraints:
+        if c.kind is ConstraintKind.EQ and len(c.symbols) == 1:
+            (symbol,) = c.symbols
+            number = -c.dim.constant_term
+            if c.dim - of_atom(symbol) + number == 0:
+                found[symbol.name] = number
+    return found
 
 
 def _choices(count: int) -> list[tuple[int, ...]]:

@@ -444,9 +444,9 @@ BAD_MODELS: dict[str, BadModel] = {
         saved(RELU), "bad_size", ["'m'", "'n'"], ("--input", "random", "--dim", "m=3")
     ),
     "sizes that no assumption fits": BadModel(
-        saved(model([node("Relu", "x", "y")], [info("x", ["n-5"])])),
+        saved(model([node("Relu", "x", "y")], [info("x", ["n-5000"])])),
         "bad_size",
-        ["1 for 'n'", "--dim"],
+        ["1, 64, 512, 4096 for 'n'", "--dim"],
     ),
     "sizes that a node refuses": BadModel(
         saved(

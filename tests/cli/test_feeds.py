@@ -193,6 +193,22 @@ def test_assumed_sizes_satisfy_the_model(tmp_path: Path, kn: Kn) -> None:
     assert run(kn, tmp_path / "model.onnx", "random").json()["assumed"] == {"n": 512}
 
 
+def test_sizes_that_weights_decide_are_assumed(tmp_path: Path, kn: Kn) -> None:
+    proto = model(
+        [node("MatMul", "x w", "y")],
+        [info("x", ["n", "m"])],
+        weights={"w": np.ones((17, 3), np.float32)},
+    )
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    report = run(kn, tmp_path / "model.onnx", "random").json()
+    assert report["assumed"] == {"n": 1, "m": 17}
+
+
+def test_first_axes_that_must_be_longer_than_1(tmp_path: Path, kn: Kn) -> None:
+    path = write(tmp_path, [info("a", ["n-5", "m"])])
+    assert run(kn, path, "random").json()["assumed"] == {"n": 64, "m": 64}
+
+
 # ---- pictures ------------------------------------------------------------------------------
 
 
