@@ -41,7 +41,7 @@ class _Lowering:
     def __init__(
         self, graph: Graph, groups: Sequence[Group], target: Target, options: PlanOptions
     ) -> None:
-        self.graph, self.groups = graph, groups
+        self.graph, self.groups, self.options = graph, groups, options
         self.buffers: list[Buffer] = []
         self.steps: list[Step] = []
         self.operands: dict[Value, Operand] = {}
@@ -111,6 +111,7 @@ class _Lowering:
 
     def _lower(self, group: Group) -> None:
         self.label = group.label
+        group = self._respread(group)
         reads = tuple(map(self._read, group.operands))
         extras = tuple(map(self._read, group.extras))
         writes: list[Operand] = []
@@ -141,6 +142,45 @@ class _Lowering:
         layout = resolved(source.layout, access)
         assert layout is not None, v
         return Operand(source.buffer, layout)
+
+    def _respread(self, group: Group) -> Group:
+        """Return a scalar program over other axes, if an operand needs no copy there.
+
+        A scale for each block of a row, repeated and viewed as a row, is no strided layout; over
+        blocks and their elements it is.
+        """
+        if group.anchor is not None or group.undo or not self.options.split_views:
+            return group
+        for access in group.extras:
+            cut = self._first_copy(access)
+            undo = None if cut is None else inverse(access.ops[cut[0] :], cut[1])
+            if cut is None or undo is None:
+                continue
+            place, shape = cut
+            inside = Access(access.value, access.ops[:place], shape, access.labels[:place])
+            extras = tuple(inside if a is access else a.then(undo, shape) for a in group.extras)
+            found = replace(group, extras=extras, shape=shape, undo=undo)
+            if self._copies(found) < self._copies(group):
+                return found
+        return group
+
+    def _first_copy(self, access: Access) -> tuple[int, Shape] | None:
+        """Return which operation of an access needs a copy, and the shape in front of it."""
+        layout = self._operand(access.value).layout
+        for place, op in enumerate(access.ops):
+            after = apply_layout(layout, op)
+            if after is None:
+                return place, layout.sizes
+            layout = after
+        return None
+
+    def _copies(self, group: Group) -> int:
+        """Return how many copies a group needs."""
+        count = sum(self._first_copy(a) is not None for a in group.extras)
+        for v in group.outputs:
+            layout = stored(v.shape, self.orders.get(v, tuple(range(v.rank))))
+            count += resolved(layout, Access(v, group.undo, group.shape)) is None
+        return count
 
     def _temporary(self, v: Value, shape: Shape) -> Operand:
         number = self._buffer(f"{v.name}'", v, size_prod(shape), Home.ARENA)

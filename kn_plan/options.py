@@ -18,6 +18,7 @@ class PlanOptions:
         choose_formats: store a value in the order of axes that its readers want.
         reuse_memory: let buffers that live at different times share memory.
         in_place: write a result over an operand that is read for the last time.
+        split_views: compute over the axes in front of a view where that saves a copy.
         view_outputs: give the caller a result under other sizes as it lies, without a copy.
     """
 
@@ -27,4 +28,5 @@ class PlanOptions:
     choose_formats: bool = True
     reuse_memory: bool = True
     in_place: bool = True
+    split_views: bool = True
     view_outputs: bool = True

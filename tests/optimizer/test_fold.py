@@ -301,3 +301,17 @@ def test_sizes_computed_from_constants_are_numbers():
 
 def test_an_illegal_size_fails_when_it_runs():
     untouched(sized(-3.1), X, "known_sizes")
+
+
+def test_scales_of_blocks_are_multiplied_into_weights():
+    """As 4-bit weights are written: a scale for every 32 elements of a row, repeated and cut."""
+    weights = np.arange(4 * 60, dtype=np.float32).reshape(4, 60)
+    scales = np.arange(8, dtype=np.float32).reshape(4, 2, 1) + 1
+
+    def build(g: Graph, x: Value) -> Value:
+        rows = g.view(g.broadcast(g.constant(scales), (4, 2, 32)), (4, 64))
+        w = g.mul(g.constant(weights), g.slice(rows, 1, 0, 60))
+        return g.matmul(x, g.permute(w, (1, 0)))
+
+    out = check(build, {"x": ("float32", ["n", 60])}, {"fold_constants": 1}, rtol=1e-6)
+    assert ops_of(out) == ["MatMul"]

@@ -207,3 +207,34 @@ def test_a_group_norm_between_convolutions_needs_no_copy() -> None:
     assert_agree(
         cpu_eval_graph(g, feeds), carried_out(optimize_graph(g), feeds, target=CpuTarget())
     )
+
+
+def test_a_scale_for_each_block_of_a_row_needs_no_copy() -> None:
+    def graph() -> Graph:
+        g = Graph("blocks")
+        x, s = g.input("x", "float32", ["n", 12]), g.input("s", "float32", ["n", 3])
+        n = x.shape[0]
+        rows = g.view(g.broadcast(g.view(s, (n, 3, 1)), (n, 3, 4)), (n, 12))
+        g.output("y", g.unary("exp", g.mul(x, rows)))
+        return g
+
+    (step,) = plan_graph(graph()).steps
+    assert list(map(str, step.shape)) == ["n", "3", "4"]
+    apart = plan_graph(graph(), options=PlanOptions(split_views=False)).steps
+    assert [s.kind for s in apart] == ["copy", "scalar"]
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.standard_normal((5, 12)), "s": rng.standard_normal((5, 3))}
+    feeds = {k: v.astype(np.float32) for k, v in feeds.items()}
+    assert_agree(cpu_eval_graph(graph(), feeds), carried_out(graph(), feeds))
+
+
+def test_an_output_under_other_sizes_is_not_copied() -> None:
+    g = Graph("viewed")
+    x = g.input("x", "float32", ["n", 4])
+    g.output("y", g.view(g.unary("exp", x), (x.shape[0], 2, 2)))
+    plan = plan_graph(g)
+    (step,) = plan.steps
+    assert plan.outputs["y"].buffer == step.writes[0].buffer
+    assert len(plan_graph(g, options=PlanOptions(view_outputs=False)).steps) == 2
+    g.output("twice", g.unary("neg", g.unary("exp", x)))  # somebody else reads it as well
+    assert [s.kind for s in plan_graph(g).steps].count("copy") == 1

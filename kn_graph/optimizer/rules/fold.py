@@ -48,6 +48,7 @@ MOST_BYTES = 1 << 28
 """Of what is computed on the way to a small result."""
 
 LAYOUT = (View, Permute, Slice, Flip)
+REPEATED = (*LAYOUT, Broadcast)
 SCALAR = (Unary, Binary, Cast)
 NEVER = (*LAYOUT, Broadcast, Constant, Sizes, HostCall, ControlOp)
 
@@ -104,16 +105,13 @@ class FoldConstants(Rule[Computed]):
     def match(
         self, edit: Editor, node: Node, settings: OptimizerSettings
     ) -> Computed | Refused | None:
-        """Compute a node whose operands are constants or broadcast ones."""
+        """Compute a node whose operands are constants, maybe repeated and under other layouts."""
         operands = edit.operands(node)
         weights = _summed_weights(edit, node)
         if weights is not None:
             return _computed(node, [weights])
-        if not all(isinstance(v.node.op, (Constant, Broadcast)) for v in operands):
-            return None
         sources = [_source(edit, v) for v in operands]
-        arrays = [known_array(edit, v) for v in operands]
-        if any(a is None for a in (*arrays, *sources)):
+        if any(a is None for a in sources):
             return None
         sizes = [known_bytes(v.type) for v in node.results]
         if any(n is None for n in sizes):
@@ -124,7 +122,8 @@ class FoldConstants(Rule[Computed]):
             budget = total
         if total > budget:
             return Refused("the result is larger than the constants and than 4 MiB")
-        if any(a.nbytes > budget for a in arrays if a is not None):
+        arrays = [_seen(edit, v, budget) for v in operands]
+        if any(a is None for a in arrays):
             return Refused("a broadcast constant is too large to compute with")
         return _computed(node, [a for a in arrays if a is not None])
 
@@ -171,7 +170,26 @@ def _summed_weights(edit: Editor, node: Node) -> Array | None:
 
 
 def _source(edit: Editor, v: Value) -> Array | None:
-    return edit.operands(v.node)[0].constant if isinstance(v.node.op, Broadcast) else v.constant
+    """Return the constant that a value of known shape repeats and lays out."""
+    while isinstance(v.node.op, REPEATED):
+        if known_shape(v.shape) is None:
+            return None
+        (v,) = edit.operands(v.node)
+    return v.constant
+
+
+def _seen(edit: Editor, v: Value, budget: int) -> Array | None:
+    """Return the elements of such a value; None where a step to them takes more bytes."""
+    chain: list[Node] = []
+    while isinstance(v.node.op, REPEATED):
+        chain.append(v.node)
+        (v,) = edit.operands(v.node)
+    array = v.constant
+    for node in reversed(chain):
+        if array is None or (known_bytes(node.results[0].type) or 0) > budget:
+            return None
+        array = np.asarray(node.op.eval(_NoSizes(), array))
+    return array
 
 
 def _computed(node: Node, arrays: Sequence[Array]) -> Computed | Refused:
