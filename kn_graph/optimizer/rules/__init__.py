@@ -19,6 +19,7 @@ MODULES = (
     "layout",
     "concat",
     "gather",
+    "gather_early",
     "positions",
     "pad",
     "transpose",
