@@ -63,6 +63,8 @@ def recorded_feeds(path: Path) -> dict[str, Array]:
 def real_models() -> Iterator[RealModel]:
     """Yield all that are there."""
     lists = Path(os.environ.get("KN_MODELS_REAL", ROOT.parent / "shared" / "models_real"))
+    if not (lists / "manifest.json").exists():
+        raise SystemExit(f"no list of real models in {lists}; KN_MODELS_REAL says where it is")
     entries = json.loads((lists / "manifest.json").read_text())
     stems = [Path(e["path"]).name.removesuffix(".gz").removesuffix(".onnx") for e in entries]
     names = [f"{e['package']}/{stem}" for e, stem in zip(entries, stems, strict=True)]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
+from kn_graph.garbage import uncollected
 from kn_runtime.device import Device
 from kn_runtime.options import PrepareOptions
 from kn_runtime.prepared import PreparedGraph
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["load"]
 
 
+@uncollected()
 def load(
     source: str | os.PathLike[str] | bytes | BinaryIO | onnx.ModelProto,
     device: str | Device = "best",

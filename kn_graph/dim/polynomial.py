@@ -53,7 +53,7 @@ MAX_TERMS, MAX_DEPTH = 48, 3
 a maximum of n sizes costs n proofs for each size that joins it. Terms inside of atoms count."""
 
 
-REMEMBERED = 16384
+REMEMBERED = 4096
 """How many results of each kind of arithmetic are kept: layers of a model repeat their sizes."""
 
 
