@@ -66,10 +66,10 @@ def _quotient(a: Size, b: Size) -> Size:
         if b == 0:
             raise ZeroDivisionError(f"{a} // 0")
         return _divide_by_number(-a if b < 0 else a, abs(b))
-    from kn_graph.dim_facts import provably_ge
+    from kn_graph.dim_facts import surely_ge
 
     # n == q*b cancels only where b cannot be zero
-    exact = exact_div(a, b) if provably_ge(b, 1) or provably_ge(-1, b) else None
+    exact = exact_div(a, b) if surely_ge(b, 1) or surely_ge(-1, b) else None
     return exact if exact is not None else named_if_large(of_atom(intern(FloorDiv, a, b)))
 
 

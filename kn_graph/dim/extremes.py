@@ -72,12 +72,12 @@ def _undominated(groups: list[list[Size]]) -> list[Size]:
 
     Within a group that has been settled when its maximum was made.
     """
-    from kn_graph.dim_facts import provably_ge
+    from kn_graph.dim_facts import surely_ge
 
     kept: list[Size] = []
     for group in groups:
-        new = [s for s in group if not any(provably_ge(other, s) for other in kept)]
-        kept = [s for s in kept if not any(provably_ge(other, s) for other in new)]
+        new = [s for s in group if not any(surely_ge(other, s) for other in kept)]
+        kept = [s for s in kept if not any(surely_ge(other, s) for other in new)]
         kept += new
     return kept
 
