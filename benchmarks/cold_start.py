@@ -19,6 +19,7 @@ from benchmarks.engines import named_outputs, prepared, scaled_error, session
 from benchmarks.figures import Benchmark, Case, Run
 from benchmarks.models import RealModel, real_models
 from benchmarks.overhead import MLP, engines
+from benchmarks.real_models import LIMIT
 from benchmarks.rows import LIMITS
 from benchmarks.turns import few
 
@@ -46,7 +47,7 @@ def measure(model: RealModel, seconds: float) -> Run:
 def cases(args: argparse.Namespace) -> Iterator[Case]:
     """Yield the models."""
     for model in real_models():
-        limit = LIMITS["int8" if model.quantized else "float32"]
+        limit = LIMITS["int8"] if model.quantized else LIMIT
         yield Case(model.name, partial(measure, model), limit=limit)
 
 
