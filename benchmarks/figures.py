@@ -187,7 +187,8 @@ class Benchmark:
         total = Total.of(figures, self.geomean)
         console.print(self._table(figures))
         console.print(str(total))
-        console.print(f"written to {save(self.name, figures, total, args.json)}")
+        if args.json or not args.rows:  # a part does not take the place of the whole
+            console.print(f"written to {save(self.name, figures, total, args.json)}")
         return int(total.below or any(f.verdict in BAD for f in figures))
 
     def _parser(self) -> argparse.ArgumentParser:
