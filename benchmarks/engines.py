@@ -23,12 +23,14 @@ Array = np.ndarray[Any, Any]
 SILENT = 4
 
 
-def session(source: Path | bytes, threads: int) -> Any:
+def session(source: Path | bytes, threads: int, *, optimize: bool = True) -> Any:
     """Return an onnxruntime session whose threads sleep while others run."""
     onnxruntime.set_default_logger_severity(SILENT)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    if not optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.force_spinning_stop", "1")
     model = source if isinstance(source, bytes) else str(source)
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -80,8 +82,24 @@ def scaled_error(want: Mapping[str, Any], got: Mapping[str, Any]) -> float:
     return worst
 
 
-def compared(ours: PreparedGraph, theirs: Any, feeds: Mapping[str, Array], seconds: float) -> Run:
-    """Measure both engines in turns, after a look at what they compute."""
-    error = scaled_error(named_outputs(theirs, feeds), ours.eval(feeds))
+def compared(
+    ours: PreparedGraph,
+    theirs: Any,
+    feeds: Mapping[str, Array],
+    seconds: float,
+    *,
+    judge: Any = None,
+) -> Run:
+    """Measure both engines in turns, after a look at what they compute.
+
+    Args:
+        ours: our engine.
+        theirs: a session.
+        feeds: inputs.
+        seconds: how long.
+        judge: the session whose outputs are right; `theirs` by default.
+    """
+    want = named_outputs(theirs if judge is None else judge, feeds)
+    error = scaled_error(want, ours.eval(feeds))
     turns = interleave(partial(ours.eval, feeds), partial(theirs.run, None, feeds), seconds)
     return Run(turns.ours, turns.theirs, turns.ratio, error)
