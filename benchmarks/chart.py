@@ -69,18 +69,21 @@ def _stroke(x1: float, y1: float, x2: float, y2: float, color: str, width: float
 
 def bars(title: str, rows: Sequence[Bar]) -> str:
     """Return a bar for each ratio: to the right above 1, its runs and its target marked."""
-    reach = max((abs(math.log2(n)) for r in rows for n in (r.low, r.high)), default=0)
-    limit = max(1, math.ceil(reach))
+    powers = [math.log2(n) for r in rows for n in (r.low, r.high)]
+    first, last = (
+        min(-1, math.floor(min(powers, default=0))),
+        max(1, math.ceil(max(powers, default=0))),
+    )
 
     def at(value: float) -> float:
-        return LABEL + PLOT * (math.log2(value) + limit) / (2 * limit)
+        return LABEL + PLOT * (math.log2(value) - first) / (last - first)
 
     top, bottom = 2 * MARGIN + 4, 2 * MARGIN + 4 + ROW * len(rows)
     parts = [_text(8, MARGIN, title)]
-    for power in range(-limit, limit + 1):
-        x = at(2.0**power)
+    for power in range(first, last + 1):
+        x, scale = at(2.0**power), f"{2**power}x" if power >= 0 else f"1/{2**-power}"
         parts.append(_stroke(x, top - 4, x, bottom, "#9ca3af" if power == 0 else "#e5e7eb"))
-        parts.append(_text(x, top - 8, f"{2.0**power:g}x", "middle"))
+        parts.append(_text(x, top - 8, scale, "middle"))
     for i, row in enumerate(rows):
         y = top + ROW * i
         left, right = sorted((at(1), at(row.value)))
