@@ -190,7 +190,7 @@ class DirectCall:
         skeleton: Skeleton,
         bound: BoundStage,
         env: Mapping[Symbol, int],
-        arrays: Sequence[Array],
+        shapes: Sequence[tuple[int, ...]],
         threads: int,
     ) -> None:
         self.nbytes = bound.nbytes
@@ -205,7 +205,7 @@ class DirectCall:
             assert dtype is not None
             return _Tensor(name, dtype, shape, tuple(places.get(buffer, ())))
 
-        self._inputs = [tensor("", b, x.shape) for b, x in zip(plan.inputs, arrays, strict=True)]
+        self._inputs = [tensor("", b, shape) for b, shape in zip(plan.inputs, shapes, strict=True)]
         self._outputs = [
             tensor(name, o.buffer, tuple(bound.numbers[r.start : r.stop].tolist()))
             for (name, o), r in zip(plan.outputs.items(), bound.stage.result_sizes, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +10,14 @@ import numpy as np
 
 from kn_cpu.bound import BoundRun, BoundStage
 from kn_cpu.memory import Block, as_bytes
-from kn_cpu.program import NativeRun, Skeleton
-from kn_graph.binding import bind_symbols
+from kn_cpu.program import NativeRun
+from kn_cpu.ready import Place, Ready
 from kn_graph.context import RunContext
-from kn_graph.dim import Symbol, evaluate
-from kn_graph.dim_facts import Constraint
+from kn_graph.dim import evaluate, symbols_of
 from kn_graph.errors import InternalError, KnError, OutOfMemoryError
 from kn_graph.graph import Graph
 from kn_graph.memory import available_bytes
 from kn_graph.reference import check_constraints, owned
-from kn_graph.variants import check_guards
 from kn_plan.plan import Home, Operand, Step
 
 if TYPE_CHECKING:
@@ -33,15 +31,14 @@ Array = np.ndarray[Any, Any]
 class Evaluation(RunContext):
     """One run of a plan."""
 
-    def __init__(
-        self, executor: CpuExecutor, skeleton: Skeleton, env: Mapping[Symbol, int], seed: int
-    ) -> None:
-        super().__init__(dict(env), seed)
-        self.executor, self.skeleton, self.plan = executor, skeleton, skeleton.plan
+    def __init__(self, executor: CpuExecutor, ready: Ready, seed: int) -> None:
+        super().__init__(dict(ready.env), seed)
+        self.executor, self.ready = executor, ready
+        self.skeleton, self.plan = ready.skeleton, ready.skeleton.plan
         self.memory: dict[int, Array] = {}  # of the caller, and what is as large as a step finds
         self.stages: list[tuple[BoundStage, Block]] = []
         self.objects: dict[int, Any] = {}
-        self.pending: list[Constraint] = []
+        self.pending = list(ready.pending)
 
     def outputs(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """Run all stages and return the results by name."""
@@ -53,9 +50,6 @@ class Evaluation(RunContext):
         for number, array in self.plan.constants.items():
             if number not in self.skeleton.constants:
                 self.objects[number] = array
-        graph = self.plan.graph
-        check_guards(graph, self.env)
-        self.pending = check_constraints(graph.constraints, self.env)
         with ExitStack() as stack:
             for index in range(len(self.skeleton.stages)):
                 bound = self.executor.bound(self.skeleton, index, self.env)
@@ -102,14 +96,20 @@ class Evaluation(RunContext):
     def _view(self, operand: Operand) -> Array:
         b = self.plan.buffers[operand.buffer]
         assert b.dtype is not None
-        layout: Any = operand.layout.at(self.env)
-        if 0 in layout.sizes:
-            return np.empty(layout.sizes, b.dtype.numpy)
-        size = b.dtype.numpy.itemsize
-        strides = [s * size for s in layout.strides]
+        place = self.ready.places.get(id(operand)) or self._place(operand, b.dtype.numpy.itemsize)
+        if 0 in place.shape:
+            return np.empty(place.shape, b.dtype.numpy)
         base, start = self._base(operand.buffer)
-        start += layout.offset * size
-        return np.ndarray(layout.sizes, b.dtype.numpy, base.data, start, strides)
+        return np.ndarray(place.shape, b.dtype.numpy, base.data, start + place.start, place.strides)
+
+    def _place(self, operand: Operand, itemsize: int) -> Place:
+        """Return where an operand is; what inputs show of it is the same in the next run."""
+        layout: Any = operand.layout.at(self.env)
+        strides = tuple(s * itemsize for s in layout.strides)
+        place = Place(layout.sizes, strides, layout.offset * itemsize)
+        if all(symbols_of(n) <= self.ready.env.keys() for n in operand.layout.numbers):
+            self.ready.places[id(operand)] = place
+        return place
 
     def _read(self, operand: Operand) -> Any:
         if self.plan.buffers[operand.buffer].dtype is None:
@@ -181,6 +181,4 @@ class Evaluation(RunContext):
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a control-flow body on its own plan."""
-        env = bind_symbols(body.inputs, list(inputs), self.env)
-        run = Evaluation(self.executor, self.executor.skeleton(body), env, self.seed)
-        return list(run.outputs(inputs).values())
+        return self.executor.body(body, inputs, self.env, self.seed)

@@ -14,14 +14,16 @@ from kn_cpu.evaluation import Evaluation
 from kn_cpu.memory import BlockPool, dense
 from kn_cpu.native import NativeLibrary
 from kn_cpu.program import Skeleton
+from kn_cpu.ready import Ready, Recent
 from kn_cpu.target import CpuTarget
+from kn_graph.binding import bind_symbols
 from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.dim import Symbol
 from kn_graph.errors import OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.memory import available_bytes
 from kn_graph.reference import check_constraints
-from kn_graph.variants import Call, check_guards, open_call
+from kn_graph.variants import check_guards, open_call
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Plan
 from kn_plan.planner import plan_graph
@@ -32,9 +34,6 @@ Array = np.ndarray[Any, Any]
 
 SMALL = 1 << 24
 """Bytes that are there without a look."""
-
-KEPT_BINDINGS = 64
-"""How many sets of sizes a graph stays bound to."""
 
 
 def check_memory(plan: Plan, bound: BoundStage) -> None:
@@ -83,10 +82,11 @@ class CpuExecutor:
         self.library, self._options = library, options or PlanOptions()
         self._skeletons: dict[Graph, Skeleton] = {}
         self._is_direct: dict[Skeleton, bool] = {}
-        self._direct: dict[tuple[Any, ...], DirectCall] = {}
         self._names = [v.name for v in graph.inputs]
         self._shapes_decide = not graph.assumed_values
-        self._bound: dict[tuple[Any, ...], BoundStage] = {}
+        self._ready, self._bodies = Recent[Ready](), Recent[Ready]()
+        self._around: dict[Graph, list[Symbol]] = {}
+        self._bound = Recent[BoundStage]()
         self.blocks = BlockPool()
         self._lock = Lock()
         self.skeleton(graph)
@@ -114,12 +114,60 @@ class CpuExecutor:
         """Run the graph: see `kn_runtime.PreparedGraph.eval`."""
         arrays = self._in_order(inputs)
         key = _key(arrays, dims)
-        direct = self._direct.get(key)
-        results = None if direct is None else self._run(direct, arrays)
-        if results is not None:
-            return results
+        ready = self._ready.get(key)
+        if ready is not None:
+            if ready.direct is not None:
+                results = self._run(ready.direct, arrays)
+                if results is not None:
+                    return results
+            elif ready.fits(arrays):
+                return Evaluation(self, ready, seed).outputs(arrays)
         call = open_call(self.graph, inputs, dims)
-        return self._opened(call, key if self._shapes_decide and arrays else None, seed)
+        ready = self.ready(call.graph, call.arrays, call.env)
+        if self._shapes_decide and arrays:
+            self._ready.keep(key, ready)
+        return self._evaluated(ready, call.arrays, seed)
+
+    def body(
+        self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], seed: int
+    ) -> list[Any]:
+        """Run a control-flow body where some symbols have numbers already."""
+        around = self._around.get(body)
+        if around is None:
+            around = self._around[body] = sorted(self.skeleton(body).symbols)
+        key = (body, *_key(inputs, None), *[env.get(s) for s in around])
+        ready = self._bodies.get(key)
+        if ready is None:
+            known = bind_symbols(body.inputs, list(inputs), env)
+            ready = self.ready(body, inputs, known)
+            if all(isinstance(x, np.ndarray) for x in inputs):
+                self._bodies.keep(key, ready)
+        return list(self._evaluated(ready, inputs, seed).values())
+
+    def ready(self, graph: Graph, arrays: Sequence[Any], env: Mapping[Symbol, int]) -> Ready:
+        """Return a graph for numbers of the symbols that its inputs show.
+
+        Args:
+            graph: the executor's, a variant of it, or a body.
+            arrays: its inputs.
+            env: the numbers.
+        """
+        skeleton = self.skeleton(graph)
+        check_guards(graph, env)
+        pending = check_constraints(graph.constraints, env)
+        direct = None
+        if self._is_direct[skeleton]:
+            bound = self.bound(skeleton, 0, env)
+            shapes = [x.shape for x in arrays]
+            direct = DirectCall(skeleton, bound, env, shapes, self.threads)
+        return Ready(skeleton, env, pending, direct)
+
+    def _evaluated(self, ready: Ready, arrays: Sequence[Any], seed: int) -> dict[str, Any]:
+        if ready.direct is None:
+            return Evaluation(self, ready, seed).outputs(arrays)
+        results = self._run(ready.direct, [dense(x) for x in arrays])
+        assert results is not None, "these are the arrays it is made for"
+        return results
 
     def _in_order(self, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
         """Return the inputs in the graph's order; none if they are not all there, or others."""
@@ -139,24 +187,6 @@ class CpuExecutor:
         finally:
             self.blocks.give(block)
 
-    def _opened(self, call: Call, key: tuple[Any, ...] | None, seed: int) -> dict[str, Any]:
-        skeleton = self.skeleton(call.graph)
-        if not self._is_direct[skeleton]:
-            return Evaluation(self, skeleton, call.env, seed).outputs(call.arrays)
-        arrays = [dense(x) for x in call.arrays]
-        direct = self._direct_call(skeleton, call, arrays)
-        if key is not None:
-            self._keep(key, direct)
-        results = self._run(direct, arrays)
-        assert results is not None, "these are the arrays it is made for"
-        return results
-
-    def _direct_call(self, skeleton: Skeleton, call: Call, arrays: Sequence[Array]) -> DirectCall:
-        check_guards(call.graph, call.env)
-        check_constraints(call.graph.constraints, call.env)
-        bound = self.bound(skeleton, 0, call.env)
-        return DirectCall(skeleton, bound, call.env, arrays, self.threads)
-
     def bind(
         self,
         inputs: Mapping[str, Any] | Sequence[Any],
@@ -168,18 +198,12 @@ class CpuExecutor:
         call = open_call(self.graph, inputs, dims)
         given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
         check_stays(call.graph.inputs, call.arrays, given)
-        skeleton = self.skeleton(call.graph)
-        if not self._is_direct[skeleton]:
-            return repeated(lambda: Evaluation(self, skeleton, call.env, seed).outputs(call.arrays))
-        bound = self._direct_call(skeleton, call, call.arrays).bind(call.arrays)
+        ready = self.ready(call.graph, call.arrays, call.env)
+        if ready.direct is None:
+            return repeated(lambda: Evaluation(self, ready, seed).outputs(call.arrays))
+        bound = ready.direct.bind(call.arrays)
         assert bound is not None, "these are the arrays it is made for"
         return bound
-
-    def _keep(self, key: tuple[Any, ...], direct: DirectCall) -> None:
-        with self._lock:
-            while len(self._direct) >= KEPT_BINDINGS:
-                del self._direct[next(iter(self._direct))]
-            self._direct[key] = direct
 
     def bound(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
         """Return a stage for numbers of its symbols, kept for the next time."""
@@ -196,9 +220,7 @@ class CpuExecutor:
         if found is None:
             with self._lock:
                 found = self._bind(skeleton, index, env)
-                while len(self._bound) >= KEPT_BINDINGS:
-                    del self._bound[next(iter(self._bound))]
-                self._bound[key] = found
+            self._bound.keep(key, found)
         return found
 
     def _bind(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:

@@ -29,6 +29,9 @@ def as_bytes(x: Array) -> Array:
 
 def dense(x: Array) -> Array:
     """Return an array in row-major order that is aligned; weights may lie anywhere in a file."""
+    flags = x.flags
+    if flags.c_contiguous and flags.aligned:
+        return x
     return np.require(x, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 

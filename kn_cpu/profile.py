@@ -23,6 +23,7 @@ from kn_cpu.memory import Block
 from kn_cpu.native import BoundSteps
 from kn_cpu.peak import MachinePeak
 from kn_cpu.program import NativeRun, Skeleton
+from kn_cpu.ready import Ready
 from kn_graph.dim import Symbol, evaluate
 from kn_graph.variants import open_call
 from kn_plan.cost import step_cost
@@ -115,7 +116,8 @@ def profile(
         runs: over how many the medians are.
     """
     call = open_call(executor.graph, inputs, dims)
-    skeleton = executor.skeleton(call.graph)
+    ready = executor.ready(call.graph, call.arrays, call.env)
+    skeleton = ready.skeleton
     times = _Times(skeleton)
     whole: list[float] = []
     env: dict[Symbol, int] = {}
@@ -123,7 +125,7 @@ def profile(
         start = time.perf_counter()
         executor.eval(inputs, dims)
         seconds = time.perf_counter() - start
-        run = _TimedEvaluation(executor, skeleton, call.env, times)
+        run = _TimedEvaluation(executor, ready, times)
         run.outputs(call.arrays)
         if turn < WARM_UP:
             times.clear()
@@ -176,14 +178,8 @@ class _Times:
 class _TimedEvaluation(Evaluation):
     """One run whose calls are timed."""
 
-    def __init__(
-        self,
-        executor: CpuExecutor,
-        skeleton: Skeleton,
-        env: Mapping[Symbol, int],
-        times: _Times,
-    ) -> None:
-        super().__init__(executor, skeleton, env, 0)
+    def __init__(self, executor: CpuExecutor, ready: Ready, times: _Times) -> None:
+        super().__init__(executor, ready, 0)
         self.times = times
 
     def outputs(self, inputs: Sequence[Any]) -> dict[str, Any]:

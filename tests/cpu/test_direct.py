@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from kn_cpu import direct
-from kn_cpu.executor import KEPT_BINDINGS, CpuExecutor
+from kn_cpu.executor import CpuExecutor
 from kn_cpu.native import library
+from kn_cpu.ready import KEPT
 from kn_graph import DType, Graph, cpu_eval_graph
 from kn_graph.errors import InputDTypeError, InputError, InputShapeError, MissingInputError
 
@@ -57,7 +58,7 @@ def test_again_and_for_other_sizes(run: CpuExecutor) -> None:
 
 
 def test_more_sizes_than_are_kept(run: CpuExecutor) -> None:
-    for n in [*range(1, KEPT_BINDINGS + 9), 1, 2]:
+    for n in [*range(1, KEPT + 9), 1, 2]:
         assert_right(run, feeds(n))
 
 
