@@ -41,13 +41,21 @@ _TYPES = {
     DType.INT16: 8,
     DType.UINT16: 9,
     DType.UINT32: 10,
+    DType.INT4: 11,
+    DType.UINT4: 12,
+    DType.INT2: 13,
+    DType.UINT2: 14,
+    DType.FLOAT8E4M3FN: 15,
+    DType.FLOAT8E4M3FNUZ: 16,
+    DType.FLOAT8E5M2: 17,
+    DType.FLOAT8E5M2FNUZ: 18,
 }
 _CONSTANT_TYPES = {"f32": 0, "i32": 1, "f64": 2, "i64": 3}
 
 # relative to an addition, for what is not as cheap
 _COSTS: dict[str, int] = {}
 for _cost, _names in (
-    (3, "div sqrt select_f64 round"),
+    (3, "div sqrt select_f64 round round_small"),
     (10, "exp expm1 tanh sigmoid silu gelu gelu_tanh erf mish scaled_silu"),
     (15, "log log1p softplus"),
     (150, "mod fmod pow sin cos tan asin acos atan sinh cosh asinh acosh atanh"),

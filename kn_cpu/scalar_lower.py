@@ -33,12 +33,13 @@ i64_i32"""
 
 OPS: tuple[str, ...] = (
     *(f"{n}_f32" for n in _F32.split()),
-    *("round_f16", "round_bf16"),
+    *("round_f16", "round_bf16", "round_small"),
     *(f"{n}_f32" for n in _LIBRARY.split()),
     *(f"{n}_f64" for n in _F64.split()),
     *(f"{n}_i32" for n in (*_INT.split(), "logical_not")),
     *(f"{n}_i64" for n in _INT.split()),
     *("wrap_i8", "wrap_u8", "wrap_i16", "wrap_u16", "wrap_u32"),
+    *("wrap_i4", "wrap_u4", "wrap_i2", "wrap_u2"),
     *_CASTS.split(),
 )
 """The instructions, by number: as VM_OPS in `native/scalar_ops.h` lists them."""
@@ -56,6 +57,14 @@ CLASSES: Mapping[DType, str] = {
     DType.INT16: "i32",
     DType.UINT16: "i32",
     DType.UINT32: "i64",
+    DType.INT4: "i32",
+    DType.UINT4: "i32",
+    DType.INT2: "i32",
+    DType.UINT2: "i32",
+    DType.FLOAT8E4M3FN: "f32",
+    DType.FLOAT8E4M3FNUZ: "f32",
+    DType.FLOAT8E5M2: "f32",
+    DType.FLOAT8E5M2FNUZ: "f32",
 }
 """What kind of register holds a type."""
 
@@ -67,7 +76,18 @@ _NARROW = {
     DType.INT16: "wrap_i16",
     DType.UINT16: "wrap_u16",
     DType.UINT32: "wrap_u32",
+    DType.INT4: "wrap_i4",
+    DType.UINT4: "wrap_u4",
+    DType.INT2: "wrap_i2",
+    DType.UINT2: "wrap_u2",
 }
+_SMALL = {
+    DType.FLOAT8E4M3FN: (3.0, -9.0, 448.0),
+    DType.FLOAT8E4M3FNUZ: (3.0, -10.0, 240.0),
+    DType.FLOAT8E5M2: (2.0, -16.0, 57344.0),
+    DType.FLOAT8E5M2FNUZ: (2.0, -17.0, 57344.0),
+}
+"""Bits of the mantissa, exponent of the smallest number, and the largest number."""
 _CLASS_TYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
 _INF = float("inf")
 
@@ -227,6 +247,8 @@ class _Lowering:
 
     def _narrow(self, name: str, value: int, dtype: DType) -> int:
         """Round or wrap to a narrow type, if a function may leave it."""
+        if dtype in _SMALL:
+            raise UnsupportedError(f"no native arithmetic of {dtype}")
         closed = _CLOSED_FLOATS if dtype.is_float else _CLOSED
         narrow = _NARROW.get(dtype)
         return value if narrow is None or name in closed else self.code.emit(narrow, value)
@@ -272,10 +294,24 @@ class _Lowering:
             return self.code.emit("logical_not_i32", self.code.emit(f"eq_{have}", value, zero))
         if source is DType.FLOAT64 and target.is_float and target.bits < 32:
             raise UnsupportedError(f"no native conversion of {source} to {target} rounds once")
+        if source is DType.FLOAT64 and target.is_int and target.bits < 8:  # low bits of large ones
+            value, have = self.code.emit("f64_i64", value), "i64"
         if have != want:
             value = self.code.emit(f"{have}_{want}", value)
+        if target in _SMALL:
+            return self._small(value, target, op.saturate)
         narrow = _NARROW.get(target)
         return value if narrow is None or source is DType.BOOL else self.code.emit(narrow, value)
+
+    def _small(self, value: int, dtype: DType, saturate: bool) -> int:
+        """Round to a float of 8 bits."""
+        mantissa, smallest, most = _SMALL[dtype]
+        beyond = most if saturate else _INF if dtype is DType.FLOAT8E5M2 else float("nan")
+        numbers = {0: mantissa, 1: smallest, 2: most, 3: beyond}
+        value = self.code.emit("round_small", value, k=numbers)
+        if dtype in (DType.FLOAT8E5M2, DType.FLOAT8E4M3FN):
+            return value
+        return self.code.emit("add_f32", value, self.code.constant("f32", 0.0))  # there is no -0
 
     def bit_cast(self, op: BitCast, args: list[int], dtypes: list[DType]) -> int:
         """Append a reinterpretation: registers hold bits already."""

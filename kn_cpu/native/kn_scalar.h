@@ -32,6 +32,14 @@ enum {
     KN_SCALAR_I16,
     KN_SCALAR_U16,
     KN_SCALAR_U32,
+    KN_SCALAR_I4, // integers of 4 and 2 bits have a byte each
+    KN_SCALAR_U4,
+    KN_SCALAR_I2,
+    KN_SCALAR_U2,
+    KN_SCALAR_E4M3FN,
+    KN_SCALAR_E4M3FNUZ,
+    KN_SCALAR_E5M2,
+    KN_SCALAR_E5M2FNUZ,
 };
 
 enum {

@@ -5,8 +5,8 @@
 // operands go through a buffer. What repeats from tile to tile is put there once.
 #include "kn_scalar.h"
 
-#include "half.h"
 #include "scalar_ops.h"
+#include "small.h"
 
 #include <string.h>
 
@@ -39,6 +39,11 @@ typedef int64_t int64_t_any ANY;
 typedef float float_any ANY;
 
 #define IDENTITY(x) (x)
+// integers of fewer bits than a byte: what its other bits are does not matter
+#define FROM_I4(x) ((int8_t)((x) << 4) >> 4)
+#define FROM_I2(x) ((int8_t)((x) << 6) >> 6)
+#define LOW_4(x) ((x) & 15)
+#define LOW_2(x) ((x) & 3)
 #define MEMORY(name, memory, reg, in, out)                                                         \
     static void load_##name(void *d, const char *from, int64_t stride, int64_t n) {                \
         const memory##_any *x = (const void *)from;                                                \
@@ -70,6 +75,14 @@ MEMORY(u8, uint8_t, int32_t, IDENTITY, IDENTITY)
 MEMORY(i16, int16_t, int32_t, IDENTITY, IDENTITY)
 MEMORY(u16, uint16_t, int32_t, IDENTITY, IDENTITY)
 MEMORY(u32, uint32_t, int64_t, IDENTITY, IDENTITY)
+MEMORY(i4, uint8_t, int32_t, FROM_I4, LOW_4)
+MEMORY(u4, uint8_t, int32_t, LOW_4, LOW_4)
+MEMORY(i2, uint8_t, int32_t, FROM_I2, LOW_2)
+MEMORY(u2, uint8_t, int32_t, LOW_2, LOW_2)
+MEMORY(e4m3fn, uint8_t, float, e4m3fn_to_float, float_to_e4m3fn)
+MEMORY(e4m3fnuz, uint8_t, float, e4m3fnuz_to_float, float_to_e4m3fnuz)
+MEMORY(e5m2, uint8_t, float, e5m2_to_float, float_to_e5m2)
+MEMORY(e5m2fnuz, uint8_t, float, e5m2fnuz_to_float, float_to_e5m2fnuz)
 
 static void load_half(void *d, const char *from, int64_t stride, int64_t n) {
     if (stride == 1)
@@ -98,7 +111,13 @@ static const type_row types[] = {
     [KN_SCALAR_F16] = {load_half, store_half, 2, 4, 0}, [KN_SCALAR_BF16] = {load_bf16, store_bf16, 2, 4, 0},
     [KN_SCALAR_I8] = {load_i8, store_i8, 1, 4, 0},     [KN_SCALAR_U8] = {load_u8, store_u8, 1, 4, 0},
     [KN_SCALAR_I16] = {load_i16, store_i16, 2, 4, 0},  [KN_SCALAR_U16] = {load_u16, store_u16, 2, 4, 0},
-    [KN_SCALAR_U32] = {load_u32, store_u32, 4, 8, 0},
+    [KN_SCALAR_U32] = {load_u32, store_u32, 4, 8, 0},  [KN_SCALAR_I4] = {load_i4, store_i4, 1, 4, 0},
+    [KN_SCALAR_U4] = {load_u4, store_u4, 1, 4, 0},     [KN_SCALAR_I2] = {load_i2, store_i2, 1, 4, 0},
+    [KN_SCALAR_U2] = {load_u2, store_u2, 1, 4, 0},
+    [KN_SCALAR_E4M3FN] = {load_e4m3fn, store_e4m3fn, 1, 4, 0},
+    [KN_SCALAR_E4M3FNUZ] = {load_e4m3fnuz, store_e4m3fnuz, 1, 4, 0},
+    [KN_SCALAR_E5M2] = {load_e5m2, store_e5m2, 1, 4, 0},
+    [KN_SCALAR_E5M2FNUZ] = {load_e5m2fnuz, store_e5m2fnuz, 1, 4, 0},
 };
 
 // ---- a program at work ----------------------------------------------------------------------

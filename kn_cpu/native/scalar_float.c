@@ -1,5 +1,5 @@
 // Instructions of scalar programs on floats, by vectors.
-#include "half.h"
+#include "small.h"
 #include "scalar_ops.h"
 #include "simd.h"
 
@@ -123,6 +123,8 @@ void vm_round_f16(void *d, const void *a, const void *b, const void *c, const fl
     round_to_halves(d, a, n);
 }
 EACH(round_bf16, float, bfloat_to_float(float_to_bfloat(x)))
+
+EACH(round_small, float, round_to_small(x, k[0], k[1], k[2], k[3]))
 
 EACH(sin_f32, float, sinf(x))
 EACH(cos_f32, float, cosf(x))

@@ -14,7 +14,7 @@ typedef void (*vm_op)(void *d, const void *a, const void *b, const void *c, cons
     X(exp_f32) X(expm1_f32) X(log_f32) X(log1p_f32) X(erf_f32) X(tanh_f32) X(sigmoid_f32)          \
     X(silu_f32) X(gelu_f32) X(gelu_tanh_f32) X(hard_swish_f32) X(softplus_f32) X(mish_f32)         \
     X(scaled_silu_f32) X(eq_f32) X(lt_f32) X(le_f32) X(isnan_f32) X(isinf_f32) X(select_f32)       \
-    X(round_f16) X(round_bf16)                                                                     \
+    X(round_f16) X(round_bf16) X(round_small)                                                      \
     X(sin_f32) X(cos_f32) X(tan_f32) X(asin_f32) X(acos_f32) X(atan_f32) X(sinh_f32) X(cosh_f32)   \
     X(asinh_f32) X(acosh_f32) X(atanh_f32) X(pow_f32) X(mod_f32) X(fmod_f32)                       \
     X(move_f64) X(add_f64) X(sub_f64) X(mul_f64) X(div_f64) X(fma_f64) X(min_f64) X(max_f64)       \
@@ -32,6 +32,7 @@ typedef void (*vm_op)(void *d, const void *a, const void *b, const void *c, cons
     X(bit_not_i64) X(bit_and_i64) X(bit_or_i64) X(bit_xor_i64) X(shift_left_i64)                   \
     X(shift_right_i64)                                                                             \
     X(wrap_i8) X(wrap_u8) X(wrap_i16) X(wrap_u16) X(wrap_u32)                                      \
+    X(wrap_i4) X(wrap_u4) X(wrap_i2) X(wrap_u2)                                                    \
     X(f32_f64) X(f32_i32) X(f32_i64) X(f64_f32) X(f64_i32) X(f64_i64) X(i32_f32) X(i32_f64)        \
     X(i32_i64) X(i64_f32) X(i64_f64) X(i64_i32)
 
