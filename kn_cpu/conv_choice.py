@@ -10,11 +10,14 @@ from kn_plan.derived import derive
 
 __all__ = ["winograd_wins"]
 
-TRANSFORM = 450
+TRANSFORM = 400
 """Cycles in which a vector of a tile is transformed, forward or backward."""
 
-WEIGHT = 0.4
-"""Cycles in which a transformed weight arrives that no nearer cache holds."""
+WEIGHT = 0.55
+"""Cycles in which a transformed weight arrives; meanwhile others are multiplied."""
+
+DIRECT = 1.15
+"""How much longer the direct kernel takes than its multiplications."""
 
 GAIN = 0.9
 """Part of the direct kernel's time that Winograd's may take to be worth its rounding errors."""
@@ -40,12 +43,11 @@ def _wins(
     vector: int, panel: int, images: int, height: int, width: int, channels: int, cols: int
 ) -> tuple[int]:
     padded = -(-cols // vector) * vector
-    products = channels * padded / panel  # cycles of all channels with all output channels
-    direct = 9 * images * height * width * products
+    direct = DIRECT * 9 * images * height * width * channels * padded / panel
     tiles = images * -(-height // SIDE) * -(-width // SIDE)
     shared = 4 * POINTS * tiles * channels <= SHARED
     again = 1 if shared else -(-cols // (4 * panel))  # times a tile is transformed
     vectors = -(-channels // vector) * again + -(-cols // vector)
-    weights = POINTS * channels * cols * WEIGHT
-    cycles = POINTS * tiles * products + TRANSFORM * tiles * vectors + weights
+    products = POINTS * channels * padded * max(tiles / panel, WEIGHT)
+    cycles = products + TRANSFORM * tiles * vectors
     return (int(cycles < GAIN * direct),)

@@ -189,8 +189,13 @@ def _divided(
     most = CACHE // (4 * POINTS * ((0 if shared else channels) + cols))
     most = max(tile, FEW_TILES, min(most // tile * tile, 4 * tile))
     rows = even_blocks(max(1, tiles), most)
-    while cols > panel and -(-tiles // rows) * -(-outputs // cols) < ENOUGH_UNITS:
-        cols = round_up(cols // 2, panel)
+    while -(-tiles // rows) * -(-outputs // cols) < ENOUGH_UNITS:
+        if cols > panel:
+            cols = round_up(cols // 2, panel)
+        elif rows > max(tile, FEW_TILES):
+            rows = max(tile, -(-rows // 2))
+        else:
+            break
     return rows, cols, -(-tiles // rows) * -(-outputs // cols)
 
 

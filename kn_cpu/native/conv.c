@@ -221,6 +221,9 @@ static void run_block(work *w) {
 
 INL float *moved(char *p, int64_t offset) { return p ? (float *)(void *)p + offset : 0; }
 
+// Whether the program finds its first input where the result goes, and not in the scratch.
+INL int reads_out(const kn_conv *s, char *const *p) { return p[2] && s->out_channel == 1; }
+
 static void place(work *w, char *const *p, int64_t image, int64_t group, int64_t col) {
     const kn_conv *s = w->s;
     const int64_t channel = group * s->cols + col;
@@ -242,7 +245,7 @@ static void place(work *w, char *const *p, int64_t image, int64_t group, int64_t
         .low = kn_float(s->low),
         .high = kn_float(s->high),
     };
-    if (s->has_program) { // it reads what is finished in the scratch
+    if (s->has_program && !reads_out(s, p)) {
         w->block.finish.out = w->block.part;
         w->block.finish.out_row = w->block.part_step;
         w->block.finish.out_col = 1;
@@ -267,7 +270,7 @@ static void conv_f32(const int64_t *n, char *const *p, char *scratch, int64_t be
         place(&w, p, part / s->groups, part % s->groups, col);
         run_block(&w);
         if (s->has_program)
-            kn_scalar_block(n + sizeof *s / sizeof *n, p + 5, w.rest, w.block.part, w.block.part_step,
+            kn_scalar_block(n + sizeof *s / sizeof *n, p + 5, w.rest, w.block.finish.out, w.block.finish.out_row,
                             part / s->groups * pixels + w.first, part % s->groups * s->cols + col,
                             w.block.rows, w.block.cols);
     }

@@ -13,8 +13,8 @@ enum {
 // conv_f32: out = clamp(conv(x, w) + bias + residual), as a product of windows with packed weights
 // p: x, packed weights, out, bias [groups * cols], residual (the last two may be NULL)
 // Weights: a packed matrix (product.h) for each group.
-// With a program (kn_scalar.h; its numbers follow, its pointers too) finished blocks go through it and
-// `out` is not written. Its plane is [images * pixels, groups * cols].
+// With a program (kn_scalar.h; its numbers follow, its pointers too) finished blocks go through it. It
+// reads them in `out`, where channels lie side by side there; else `out` is not written. Its plane is [images * pixels, groups * cols].
 // A unit is a block of pixels and of output channels of one group and image; pixels run fastest.
 typedef struct {
     int64_t images, groups;
