@@ -28,8 +28,10 @@ __all__ = [
     "ConvProblem",
     "Order",
     "conv_call",
+    "has_few_outputs",
     "packed_weights",
     "weight_layout",
+    "weight_rows",
     "window_order",
 ]
 
@@ -134,15 +136,32 @@ def spread(sizes: Sequence[Size], missing: Size) -> tuple[Size, ...]:
     return (missing,) * (SPATIAL - len(sizes)) + tuple(sizes)
 
 
-def window_order(x: StridedLayout, kernel: Sequence[int], groups: int = 1) -> Order:
-    """Return how windows of x [N, C, *spatial] are best read."""
+def window_order(
+    x: StridedLayout,
+    kernel: Sequence[int],
+    groups: int = 1,
+    dilation: int = 1,
+    *,
+    many: bool = False,
+) -> Order:
+    """Return how windows of x [N, C, *spatial] are best read.
+
+    Args:
+        x: the layout.
+        kernel: sizes of the windows.
+        groups: parts that the channels are cut into.
+        dilation: step between elements of a window along a line.
+        many: whether lines that can be read in place are better whatever the number of channels.
+    """
     channels = x.sizes[1] // groups
     if channels == 0:
         return Order.IN_PLACE
     if x.strides[1] != 1 and x.sizes[1] != 1:
         return Order.CHANNELS_FIRST
     few = isinstance(channels, int) and 0 < channels < FEW_CHANNELS
-    return Order.KERNEL_FIRST if few and any(k != 1 for k in kernel) else Order.IN_PLACE
+    dense = many and dilation == 1 and x.strides[-1] == channels
+    lines = (few or dense) and any(k != 1 for k in kernel)
+    return Order.KERNEL_FIRST if lines else Order.IN_PLACE
 
 
 def weight_layout(w: StridedLayout, groups: int, order: Order) -> StridedLayout:
@@ -160,11 +179,27 @@ def weight_layout(w: StridedLayout, groups: int, order: Order) -> StridedLayout:
     return StridedLayout((groups, *sizes, cols), (cols * step, *strides, step), w.offset)
 
 
+def weight_rows(w: StridedLayout, groups: int, order: Order) -> StridedLayout:
+    """Return the same as [groups, M/groups, outer, inner]: copy this to a contiguous tensor."""
+    return weight_layout(w, groups, order).permute((0, 3, 1, 2))
+
+
+def has_few_outputs(registers: Registers, p: ConvProblem) -> bool:
+    """Return whether windows times rows of weights are faster than panels that are mostly empty."""
+    depth = p.channels * size_prod(p.kernel)
+    if not isinstance(depth, int) or not isinstance(p.cols, int) or p.cols > registers.vector // 2:
+        return False
+    # cycles of a window: additions along rows, and loads that panels are bound by
+    rows = p.cols * (depth / (0.9 * registers.vector) + 8)
+    return rows < 6.5 / 12 * depth
+
+
 def conv_call(
     registers: Registers,
     problem: ConvProblem,
     order: Order,
     *,
+    few: bool = False,
     low: float = -inf,
     high: float = inf,
     program: BlockProgram | None = None,
@@ -177,6 +212,7 @@ def conv_call(
         registers: of the instruction set.
         problem: the convolution.
         order: of the packed weights.
+        few: whether weights are not packed, but a copy of `weight_rows`.
         low: lower bound of the result.
         high: upper bound of the result.
         program: what finished blocks go through; the result is not written then.
@@ -189,7 +225,8 @@ def conv_call(
     rows, cols, units = _blocks(registers, p)
     depth = _depth_block(registers, order, *_runs(p, order))
     images = p.x.sizes[0]
-    sizes = (images, p.groups, p.channels, p.cols, *p.geometry, rows, cols, depth, order)
+    blocks = (rows, cols, depth, order, int(few))
+    sizes = (images, p.groups, p.channels, p.cols, *p.geometry, *blocks)
     x = (p.x.strides[0], p.x.strides[1], *spread(p.x.strides[2:], 0))
     places = (*x, *_places(p.out), *_places(p.residual))
     more, scratch = p.behind(program, _scratch(registers, p, order, rows, cols))

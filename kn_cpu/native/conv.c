@@ -193,6 +193,30 @@ static void multiply(work *w, kn_tile t, int64_t k, int64_t length) {
     }
 }
 
+// Four windows, each times a row of weights: for output channels so few that they fill no vector.
+INL void dots(const work *w, int64_t row, int64_t col, int64_t run, int64_t positions) {
+    const int64_t last = w->block.rows - 1, step = w->s->row_block;
+    const int64_t r1 = kn_min(row + 1, last), r2 = kn_min(row + 2, last), r3 = kn_min(row + 3, last);
+    const float *right = w->right + col * w->depth, *const *from = w->table;
+    vf a = {0}, b = a, c = a, d = a;
+    for (int64_t position = 0; position < positions; position++, from += step, right += run) {
+        const float *x0 = from[row], *x1 = from[r1], *x2 = from[r2], *x3 = from[r3];
+        int64_t k = 0;
+        for (; k + VF <= run; k += VF) {
+            vf y = ld(right + k);
+            a += y * ld(x0 + k), b += y * ld(x1 + k), c += y * ld(x2 + k), d += y * ld(x3 + k);
+        }
+        if (k == run) continue;
+        const int64_t left = run - k;
+        vf y = ld_part(right + k, left);
+        a += y * ld_part(x0 + k, left), b += y * ld_part(x1 + k, left);
+        c += y * ld_part(x2 + k, left), d += y * ld_part(x3 + k, left);
+    }
+    float *part = w->block.part + col;
+    part[row * w->block.part_step] = vsum(a), part[r1 * w->block.part_step] = vsum(b);
+    part[r2 * w->block.part_step] = vsum(c), part[r3 * w->block.part_step] = vsum(d);
+}
+
 static void run_block(work *w) {
     const kn_conv *s = w->s;
     kn_tile t = {.rows = w->table, .rows_step = s->row_block};
@@ -200,7 +224,11 @@ static void run_block(work *w) {
     const int64_t run = w->is_copied ? w->depth : w->run;
     const int64_t positions = w->is_copied ? 1 : w->positions;
     for (int64_t r = 0; r < w->block.rows && w->is_copied; r++) w->table[r] = w->copies + r * w->copy_step;
-    if (run > s->depth_block) {
+    if (s->has_rows) {
+        w->block.direct = 0;
+        for (int64_t row = 0; row < w->block.rows; row += 4)
+            for (int64_t col = 0; col < w->block.cols; col++) dots(w, row, col, run, positions);
+    } else if (run > s->depth_block) {
         t.positions = 1;
         for (int64_t position = 0; position < positions; position++, t.rows += t.rows_step)
             for (t.offset = 0; t.offset < run; t.offset += s->depth_block) {
@@ -231,7 +259,8 @@ static void place(work *w, char *const *p, int64_t image, int64_t group, int64_t
     for (int axis = 0; axis < 3; axis++) last += (s->in[axis] - 1) * s->x_space[axis];
     w->x = moved(p[0], image * s->x_image + group * s->channels * s->x_channel);
     w->x_end = moved(p[0], last + 1);
-    w->right = moved(p[1], w->depth * (group * kn_ceil_div(s->cols, VF) * VF + col));
+    const int64_t cols = s->has_rows ? s->cols : kn_ceil_div(s->cols, VF) * VF;
+    w->right = moved(p[1], w->depth * (group * cols + col));
     w->block.finish = (kn_finish){
         .out = moved(p[2], image * s->out_image + w->first * s->out_pixel + channel * s->out_channel),
         .out_row = s->out_pixel,

@@ -12,7 +12,7 @@ enum {
 
 // conv_f32: out = clamp(conv(x, w) + bias + residual), as a product of windows with packed weights
 // p: x, packed weights, out, bias [groups * cols], residual (the last two may be NULL)
-// Weights: a packed matrix (product.h) for each group.
+// Weights: a packed matrix (product.h) for each group; with `has_rows` [groups, cols, depth].
 // With a program (kn_scalar.h; its numbers follow, its pointers too) finished blocks go through it. It
 // reads them in `out`, where channels lie side by side there; else `out` is not written. Its plane is [images * pixels, groups * cols].
 // A unit is a block of pixels and of output channels of one group and image; pixels run fastest.
@@ -21,7 +21,8 @@ typedef struct {
     int64_t channels, cols; // of a group, in and out
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3];
     int64_t row_block, col_block, depth_block;
-    int64_t order;     // one of the values above
+    int64_t order;       // one of the values above
+    int64_t has_rows;    // weights lie in rows, not in panels
     int64_t low, high;   // bits of floats
     int64_t has_program; // a scalar program follows
     int64_t x_image, x_channel, x_space[3];

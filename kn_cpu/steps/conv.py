@@ -13,8 +13,10 @@ from kn_cpu.conv import (
     ConvProblem,
     Order,
     conv_call,
+    has_few_outputs,
     packed_weights,
     weight_layout,
+    weight_rows,
     window_order,
 )
 from kn_cpu.conv_choice import winograd_wins
@@ -98,6 +100,8 @@ def _convolved(low: Lowering, step: Step, op: Conv) -> Calls:
     writer = _Writer(low, step, problem, end, program)
     if is_depthwise(problem):
         calls = [writer.depthwise()]
+    elif has_few_outputs(low.registers, problem):
+        calls = [writer.few()]
     elif has_conv_lines(problem):
         calls = [writer.lines()]
     else:
@@ -159,6 +163,16 @@ class _Writer:
         call = conv_lines_call(self.low.registers, self.problem, **self._finish)
         x, weights, out, bias, _, *more = self._pointers(self._packed(Order.CHANNELS_FIRST, 1))
         return NativeCall("conv_lines", call, (x, weights, out, bias, *more))
+
+    def few(self) -> NativeCall:
+        registers, p = self.low.registers, self.problem
+        order = window_order(p.x, p.kernel, p.groups, p.dilations[-1], many=True)
+        dense = self.low.dense(self.w)
+        rows = weight_rows(dense.layout, p.groups, order)
+        copy = copy_call(StridedLayout.contiguous(rows.sizes), rows, 4)
+        weights = self.low.pack_copy(Operand(dense.buffer, rows), evaluate(rows.numel, {}), copy)
+        call = conv_call(registers, p, order, few=True, **self._finish)
+        return NativeCall("conv", call, self._pointers(weights))
 
     def direct(self, guard: Size) -> NativeCall:
         registers, p = self.low.registers, self.problem

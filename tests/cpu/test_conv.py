@@ -16,6 +16,7 @@ from kn_cpu.conv import (
     conv_call,
     packed_weights,
     weight_layout,
+    weight_rows,
     window_order,
 )
 from kn_cpu.conv_choice import winograd_wins
@@ -140,17 +141,23 @@ class Data:
             op.groups, None if residual is None else layout_of(residual),
         )  # fmt: skip
 
-    def direct(self, x_last: bool, out_last: bool) -> Array:
+    def direct(self, x_last: bool, out_last: bool, *, few: bool = False) -> Array:
         x = channels_last(self.x) if x_last else self.x
         out = np.full(reference(self.case.op, self.x, self.w).shape, np.nan, np.float32)
         out = channels_last(out) if out_last else out
         problem = self.problem(x, out, self.residual)
-        order = window_order(problem.x, problem.kernel, problem.groups)
+        dilation = problem.dilations[-1]
+        order = window_order(problem.x, problem.kernel, problem.groups, dilation, many=few)
         weights = np.full(evaluate(packed_weights(registers(), problem), {}), np.nan, np.float32)
-        layout = weight_layout(layout_of(self.w), problem.groups, order)
-        run_call(pack_call(layout, registers()), self.w, weights, out=1)
+        if few:
+            rows = weight_rows(layout_of(self.w), problem.groups, order)
+            weights = np.empty(tuple(map(int, rows.sizes)), np.float32)
+            run(copy_call(layout_of(weights), rows, 4), weights, self.w)
+        else:
+            layout = weight_layout(layout_of(self.w), problem.groups, order)
+            run_call(pack_call(layout, registers()), self.w, weights, out=1)
         low, high = self.bounds
-        call = conv_call(registers(), problem, order, low=low, high=high)
+        call = conv_call(registers(), problem, order, few=few, low=low, high=high)
         run_call(call, x, weights, out, self.bias, self.residual, out=2)
         return out
 
@@ -241,6 +248,25 @@ def test_direct(case: Case, epilogue: bool) -> None:
     for x_last in (False, True):
         for out_last in (False, True):
             data.check(data.direct(x_last, out_last))
+
+
+FEW = [
+    Case(1, 33, 1, (9, 11), (3, 3), (1, 1), (), same(3)),
+    Case(2, 8, 2, (7, 5), (5, 5), (2, 1), (), same(5)),
+    Case(1, 1, 1, (700,), (256,), (2,)),
+    Case(1, 3, 4, (6, 7), (3, 3), (1, 1), (2, 2), same(3)),
+    Case(2, 40, 6, (3, 4), (1, 1), (), (), (), 2),
+    Case(1, 20, 1, (2, 3, 5), (2, 2, 2)),
+]
+
+
+@pytest.mark.parametrize("epilogue", [False, True], ids=["plain", "epilogue"])
+@pytest.mark.parametrize("case", FEW, ids=str)
+def test_few_outputs(case: Case, epilogue: bool) -> None:
+    data = Data.make(case, epilogue)
+    for x_last in (False, True):
+        for out_last in (False, True):
+            data.check(data.direct(x_last, out_last, few=True))
 
 
 @pytest.mark.parametrize("last", [False, True])
