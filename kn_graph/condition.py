@@ -52,11 +52,13 @@ class Guard:
         condition: what was decided.
         decided: the truth assumed.
         why: the node that needed the decision.
+        forced: whether the model could not be loaded with the other truth.
     """
 
     condition: Condition
     decided: bool
     why: str
+    forced: bool = False
 
     def __str__(self) -> str:
         """Return text such as `seq-1 == 0 is False (node If_3)`."""

@@ -63,7 +63,8 @@ class Decisions:
                 if guard.condition == condition:
                     return guard.decided
             around = around.parent
-        guard = Guard(condition, root.assumed.decide(condition, prefer), why)
+        forced = str(condition) in root.assumed.forced
+        guard = Guard(condition, root.assumed.decide(condition, prefer), why, forced)
         self.guards.append(guard)
         if self is not root:
             root.body_guards.append(guard)

@@ -46,6 +46,7 @@ class Assumptions:
         decisions: truth of conditions that are decided already, by their text.
         fed: initializers that the caller feeds.
         values: elements of small integer inputs on which the structure depends, such as axes.
+        forced: those of the decisions whose opposite leads nowhere.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Assumptions:
     decisions: Mapping[str, bool] = field(default_factory=dict)
     fed: frozenset[str] = frozenset()
     values: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    forced: frozenset[str] = frozenset()
 
     def __hash__(self) -> int:
         """Hash what `==` compares."""
@@ -186,7 +188,7 @@ def variant_for(
     Raises:
         SymbolError: the numbers break an assumption, and the graph cannot be built again.
     """
-    if _holds(env, [*graph.guards, *graph.body_guards]):
+    if _holds(env, _reasons(graph)):
         return graph
     numbers = {s.name: n for s, n in env.items()}
     low = {s.name: n for s, n in env.items() if n < s.lo}
@@ -211,10 +213,9 @@ def _known_variant(graph: Graph, wanted: Assumptions, numbers: Mapping[str, int]
     with _lock:
         built = list(_built.get(graph, {}).items())
     for assumed, variant in built:
-        if replace(assumed, likely={}) == replace(wanted, likely={}):
-            guards = [*variant.guards, *variant.body_guards]
-            if _holds(_env(variant, numbers), guards):
-                return variant
+        alike = replace(assumed, likely={}) == replace(wanted, likely={})
+        if alike and _holds(_env(variant, numbers), _reasons(variant)):
+            return variant
     return None
 
 
@@ -227,6 +228,14 @@ def check_guards(graph: Graph, env: Mapping[Symbol, int]) -> None:
     wrong = _wrong(graph.guards, env)
     if wrong:
         raise SymbolError(f"the model does not allow these sizes: {wrong[0].condition} must hold")
+
+
+def _reasons(graph: Graph) -> list[Guard]:
+    """Return the guards that are a reason to build a graph anew where they do not hold.
+
+    A body whose guard is forced would be the same there, and fails if it runs.
+    """
+    return [*graph.guards, *(g for g in graph.body_guards if not g.forced)]
 
 
 def _holds(env: Mapping[Symbol, int], guards: Sequence[Guard]) -> bool:

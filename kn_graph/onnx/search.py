@@ -26,12 +26,12 @@ def load_under_assumptions(file: ModelFile, options: LoadOptions) -> Graph:
         GraphError, UnsupportedModelError: of the first attempt, where all fail.
     """
     first: GraphError | UnsupportedModelError | None = None
-    pending = [dict(options.assumed.decisions)]
+    pending = [(dict(options.assumed.decisions), options.assumed.forced)]
     for _ in range(MAX_ATTEMPTS):
         if not pending:
             break
-        decisions = pending.pop()
-        assumed = replace(options.assumed, decisions=decisions)
+        decisions, forced = pending.pop()
+        assumed = replace(options.assumed, decisions=decisions, forced=forced)
         loader = Loader(file, replace(options, assumed=assumed))
         try:
             return loader.load()
@@ -41,6 +41,7 @@ def load_under_assumptions(file: ModelFile, options: LoadOptions) -> Graph:
         taken = [(str(g.condition), g.decided) for g in guards]
         for i, (text, decided) in enumerate(taken):
             if text not in decisions:  # the last one flipped is tried next
-                pending.append({**dict(taken[:i]), **decisions, text: not decided})
+                flipped = {**dict(taken[:i]), **decisions, text: not decided}
+                pending.append((flipped, forced | {text}))
     assert first is not None
     raise first

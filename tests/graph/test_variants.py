@@ -112,3 +112,43 @@ def test_shape_arithmetic_of_symbolic_sizes_leaves_no_nodes() -> None:
     assert str(graph.outputs["y"].type) == "float32[2*n, 2]"
     operations = [type(n.op).__name__ for n in optimize_graph(graph).nodes]
     assert operations == ["Input", "View"]
+
+
+def joined(name: str) -> object:
+    """Return a body that joins a squeezed [n, 3] with [3]: it holds for n = 1 only."""
+    nodes = [
+        helper.make_node("Squeeze", [name], [f"s_{name}"]),
+        helper.make_node("Concat", [f"s_{name}", "w"], [f"y_{name}"], axis=0),
+    ]
+    output = helper.make_tensor_value_info(f"y_{name}", TensorProto.FLOAT, [6])
+    return helper.make_graph(nodes, f"body_{name}", [], [output])
+
+
+def branches() -> Graph:
+    """Return an If whose branches each hold for one size of an input of their own."""
+    inputs = [
+        helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("u", TensorProto.FLOAT, ["m", 3]),
+        helper.make_tensor_value_info("v", TensorProto.FLOAT, ["n", 3]),
+    ]
+    node = helper.make_node("If", ["c"], ["y"], then_branch=joined("u"), else_branch=joined("v"))
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [6])
+    weights = [numpy_helper.from_array(ones(3), "w")]
+    graph = helper.make_graph([node], "g", inputs, [output], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return load_graph_from_onnx_bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_branch_that_cannot_hold_matters_only_where_it_runs(optimize: bool) -> None:
+    graph = optimize_graph(branches()) if optimize else branches()
+    m, n = (graph.symbols[name].as_symbol for name in "mn")
+    assert m is not None
+    assert n is not None
+    assert all(g.forced for g in graph.body_guards)
+    assert graph.variant({m: 1, n: 5}) is graph  # it could not be built any better
+    feeds = {"u": ones(1, 3), "v": ones(5, 3)}
+    y = cpu_eval_graph(graph, {"c": np.array(True), **feeds})["y"]
+    np.testing.assert_array_equal(y, [0, 1, 2, 0, 1, 2])
+    with pytest.raises(SymbolError, match="does not allow these sizes"):
+        cpu_eval_graph(graph, {"c": np.array(False), **feeds})
