@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from kn_graph.dim import Symbol
+from kn_graph.dim import Symbol, evaluate
 from kn_graph.errors import SymbolError
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ __all__ = [
     "variant_for",
 ]
 
-TYPICAL_SIZE = 64
-"""What a symbolic size is taken to be, where a condition on it has to be decided first."""
+TYPICAL_SIZES = (64, 512, 4096)
+"""What a symbolic size is taken to be, where a condition on it has to be decided first: the first
+for which what is compared with 1 is a size at all, as frames of samples are none for a few."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,11 @@ class Assumptions:
             return known
         if prefer is not None and not any(s.name in self.likely for s in condition.symbols):
             return prefer
-        numbers = {s: self.likely.get(s.name, max(s.lo, TYPICAL_SIZE)) for s in condition.symbols}
+        for typical in TYPICAL_SIZES:
+            numbers = {s: self.likely.get(s.name, max(s.lo, typical)) for s in condition.symbols}
+            with_one = condition.equal and condition.dim.constant_term == -1
+            if not with_one or evaluate(condition.dim, numbers) >= 0:
+                break
         return condition.holds(numbers)
 
 

@@ -7,8 +7,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from kn_graph import cpu_eval_graph, load_graph_from_onnx_bytes, optimize_graph
+from kn_graph.condition import Condition, size_eq
+from kn_graph.dim import symbol
 from kn_graph.errors import SymbolError
 from kn_graph.graph import Graph
+from kn_graph.variants import Assumptions
 
 
 def load(nodes: list, shape: list, *, weights: dict | None = None, ir_version: int = 8) -> Graph:
@@ -112,6 +115,13 @@ def test_shape_arithmetic_of_symbolic_sizes_leaves_no_nodes() -> None:
     assert str(graph.outputs["y"].type) == "float32[2*n, 2]"
     operations = [type(n.op).__name__ for n in optimize_graph(graph).nodes]
     assert operations == ["Input", "View"]
+
+
+@pytest.mark.parametrize(("samples", "truth"), [(2, False), (64, True), (128, False), (512, True)])
+def test_a_guess_leaves_a_size_for_what_is_compared_with_one(samples: int, truth: bool) -> None:
+    condition = size_eq(symbol("n") // samples, 1)
+    assert isinstance(condition, Condition)
+    assert Assumptions().decide(condition) is truth  # n is 64, or 512 where that leaves none
 
 
 def joined(name: str) -> object:
