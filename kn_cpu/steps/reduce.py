@@ -14,6 +14,7 @@ from kn_cpu.reduce import (
     reduce_call,
     reduce_to_call,
 )
+from kn_cpu.steps.extremes import whole_extreme
 from kn_graph.dim import Symbol, evaluate, size_min, size_sum
 from kn_graph.errors import ExecutionError, KnError
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
@@ -27,7 +28,7 @@ def reduce(low: Lowering, step: Step, op: Reduce) -> Calls:
     (x,), (out,) = step.reads, step.writes
     _check(low, step, op)
     call = reduce_call(op.fn, low.dtype(x), out.layout, x.layout, op.axes)
-    return [NativeCall("reduce", call, (out, x))]
+    return whole_extreme(low, step, op) or [NativeCall("reduce", call, (out, x))]
 
 
 def reduce_to(low: Lowering, step: Step, op: ReduceTo) -> Calls:
