@@ -22,6 +22,7 @@ from kn_cpu.steps.resize import resize
 from kn_cpu.steps.sample import grid_sample
 from kn_cpu.steps.sort import cumulative, top_k
 from kn_cpu.steps.source import iota, sizes
+from kn_cpu.steps.tree import tree_ensemble
 from kn_cpu.steps.wide import FLOATS, NUMBERS, widened
 from kn_graph.dim import UnboundSymbolError
 from kn_graph.op import Op
@@ -41,6 +42,7 @@ from kn_graph.ops.sample import GridSample
 from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_graph.ops.sort import TopK
 from kn_graph.ops.source import Sizes
+from kn_graph.ops.tree import TreeEnsemble
 from kn_plan.plan import Home, Step
 
 __all__ = ["lower_step"]
@@ -70,6 +72,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Sizes: sizes,
     Softmax: widened(softmax, FLOATS),
     TopK: top_k,
+    TreeEnsemble: tree_ensemble,
 }
 """The function that finds the kernels of an operation."""
 
