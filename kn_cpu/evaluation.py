@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,14 +17,17 @@ from kn_graph.errors import InternalError, KnError, OutOfMemoryError
 from kn_graph.graph import Graph
 from kn_graph.memory import available_bytes
 from kn_graph.reference import check_constraints, owned
-from kn_plan.plan import Home, Operand, Step
+from kn_plan.plan import Operand, Step
 
 if TYPE_CHECKING:
     from kn_cpu.executor import CpuExecutor
 
-__all__ = ["Evaluation"]
+__all__ = ["SMALL", "Evaluation"]
 
 Array = np.ndarray[Any, Any]
+
+SMALL = 1 << 24
+"""Bytes that are there without a look."""
 
 
 class Evaluation(RunContext):
@@ -37,7 +39,7 @@ class Evaluation(RunContext):
         self.skeleton, self.plan = ready.skeleton, ready.skeleton.plan
         self.memory: dict[int, Array] = {}  # of the caller, and what is as large as a step finds
         self.stages: list[tuple[BoundStage, Block]] = []
-        self.objects: dict[int, Any] = {}
+        self.objects = dict(self.skeleton.objects)
         self.pending = list(ready.pending)
 
     def outputs(self, inputs: Sequence[Any]) -> dict[str, Any]:
@@ -47,25 +49,31 @@ class Evaluation(RunContext):
                 self.objects[number] = x
             else:
                 self.memory[number] = as_bytes(x)
-        for number, array in self.plan.constants.items():
-            if number not in self.skeleton.constants:
-                self.objects[number] = array
-        with ExitStack() as stack:
+        try:
             for index in range(len(self.skeleton.stages)):
-                bound = self.executor.bound(self.skeleton, index, self.env)
+                bound = self._bound(index)
                 block = self.executor.blocks.take(bound.nbytes)
-                stack.callback(self.executor.blocks.give, block)
                 self.stages.append((bound, block))
                 self._stage(bound, block)
             return {name: self._result(o) for name, o in self.plan.outputs.items()}
+        finally:
+            for _, block in self.stages:
+                self.executor.blocks.give(block)
+
+    def _bound(self, index: int) -> BoundStage:
+        """Return a stage for the numbers known so far; the first one is the same in all runs."""
+        found = self.ready.first if index == 0 else None
+        return found or self.executor.bound(self.skeleton, index, self.env)
 
     def _stage(self, bound: BoundStage, block: Block) -> None:
-        runs = iter(bound.runs)
-        bound.clear_status(block.data)
+        runs, checked = iter(bound.runs), bool(bound.stage.statuses)
+        if checked:
+            bound.clear_status(block.data)
         for segment in bound.stage.segments:
             if isinstance(segment, NativeRun):
                 self._native(next(runs), block)
-                bound.check_status(block.data, self.env)
+                if checked:
+                    bound.check_status(block.data, self.env)
             else:
                 self._host(segment.step)
 
@@ -86,7 +94,7 @@ class Evaluation(RunContext):
         """Return fresh memory for what the caller gets, or for what became known while it ran."""
         b = self.plan.buffers[number]
         nbytes = evaluate(b.nbytes, self.env)
-        if nbytes > available_bytes():
+        if nbytes > SMALL and nbytes > available_bytes():
             raise OutOfMemoryError(
                 f"{b.name} would take {nbytes:,} bytes; {available_bytes():,} are available"
             )
@@ -120,9 +128,7 @@ class Evaluation(RunContext):
         x = self._read(operand)
         if operand.buffer in self.objects:
             return owned(x)
-        home = self.plan.buffers[operand.buffer].home
-        alone = sum(o.buffer == operand.buffer for o in self.plan.outputs.values()) == 1
-        if home is Home.OUTPUT and alone and x.flags.c_contiguous and x.dtype != object:
+        if operand.buffer in self.skeleton.fresh and x.flags.c_contiguous:
             return x  # nobody else has it
         return np.array(x, order="C")
 
@@ -153,7 +159,8 @@ class Evaluation(RunContext):
         if step.node is not None:
             out = step.node.op.eval(self, *reads)
             results = list(out) if isinstance(out, tuple) else [out]
-            self._bind_results(step, results)
+            if step.binds:
+                self._bind_results(step, results)
         if step.program is not None:
             extras = [self._read(o) for o in step.extras]
             arrays = [np.asarray(r) for r in results] + extras
@@ -176,7 +183,7 @@ class Evaluation(RunContext):
     def _bind_results(self, step: Step, results: Sequence[Any]) -> None:
         assert step.node is not None
         self.bind_shapes(step.node, results)
-        if step.binds and self.pending:
+        if self.pending:
             self.pending = check_constraints(self.pending, self.env, f"node {step.label}: ")
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:

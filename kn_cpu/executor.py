@@ -10,7 +10,7 @@ import numpy as np
 
 from kn_cpu.bound import BoundStage, bind_stage
 from kn_cpu.direct import DirectCall, is_direct
-from kn_cpu.evaluation import Evaluation
+from kn_cpu.evaluation import SMALL, Evaluation
 from kn_cpu.memory import BlockPool, dense
 from kn_cpu.native import NativeLibrary
 from kn_cpu.program import Skeleton
@@ -31,9 +31,6 @@ from kn_plan.planner import plan_graph
 __all__ = ["CpuExecutor"]
 
 Array = np.ndarray[Any, Any]
-
-SMALL = 1 << 24
-"""Bytes that are there without a look."""
 
 
 def check_memory(plan: Plan, bound: BoundStage) -> None:
@@ -86,6 +83,7 @@ class CpuExecutor:
         self._shapes_decide = not graph.assumed_values
         self._ready, self._bodies = Recent[Ready](), Recent[Ready]()
         self._around: dict[Graph, list[Symbol]] = {}
+        self._passed: dict[Graph, list[int] | None] = {}
         self._bound = Recent[BoundStage]()
         self.blocks = BlockPool()
         self._lock = Lock()
@@ -132,9 +130,12 @@ class CpuExecutor:
         self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], seed: int
     ) -> list[Any]:
         """Run a control-flow body where some symbols have numbers already."""
-        around = self._around.get(body)
-        if around is None:
-            around = self._around[body] = sorted(self.skeleton(body).symbols)
+        if body not in self._around:
+            self._around[body] = sorted(self.skeleton(body).symbols)
+            self._passed[body] = _passed(body)
+        around, passed = self._around[body], self._passed[body]
+        if passed is not None:
+            return [inputs[i] for i in passed]
         key = (body, *_key(inputs, None), *[env.get(s) for s in around])
         ready = self._bodies.get(key)
         if ready is None:
@@ -155,12 +156,11 @@ class CpuExecutor:
         skeleton = self.skeleton(graph)
         check_guards(graph, env)
         pending = check_constraints(graph.constraints, env)
-        direct = None
+        first, direct = self.bound(skeleton, 0, env), None
         if self._is_direct[skeleton]:
-            bound = self.bound(skeleton, 0, env)
             shapes = [x.shape for x in arrays]
-            direct = DirectCall(skeleton, bound, env, shapes, self.threads)
-        return Ready(skeleton, env, pending, direct)
+            direct = DirectCall(skeleton, first, env, shapes, self.threads)
+        return Ready(skeleton, env, first, pending, direct)
 
     def _evaluated(self, ready: Ready, arrays: Sequence[Any], seed: int) -> dict[str, Any]:
         if ready.direct is None:
@@ -239,3 +239,11 @@ def _key(arrays: Sequence[Any], dims: Mapping[str, int] | None) -> tuple[Any, ..
     """Return what a binding is found by; what is no array has no shape, and fits none."""
     shapes = tuple([getattr(x, "shape", None) for x in arrays])
     return (*shapes, *sorted(dims.items())) if dims else shapes
+
+
+def _passed(body: Graph) -> list[int] | None:
+    """Return which inputs a body hands on, if it does nothing else."""
+    places = {v: i for i, v in enumerate(body.inputs)}
+    if body.guards or body.constraints or not all(v in places for v in body.outputs.values()):
+        return None
+    return [places[v] for v in body.outputs.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -142,6 +143,8 @@ class Skeleton:
         stages: see `Stage`.
         packed: constants in the order that kernels read.
         constants: the others, by buffer.
+        objects: constants that are no tensors of numbers.
+        fresh: buffers that become an array of the caller, and that nothing else shows.
         count: how many buffers there are, temporaries included.
         roots: the buffer whose memory each one has.
         homes: the stage in whose memory each one lies; -1 for none.
@@ -155,6 +158,9 @@ class Skeleton:
         lowered = [lower_step(self.lowering, step) for step in plan.steps]
         self.packed = self.lowering.packed
         self.constants = {n: as_bytes(plan.constants[n]) for n in self._unpacked(lowered)}
+        self.objects = {n: a for n, a in plan.constants.items() if n not in self.constants}
+        uses = Counter(o.buffer for o in plan.outputs.values())
+        self.fresh = {b for b in uses if uses[b] == 1 and plan.buffers[b].home is Home.OUTPUT}
         self.count = len(self.lowering.buffers)
         planned = range(len(plan.buffers))
         self.roots = [plan.root(b) if b in planned else b for b in range(self.count)]

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from kn_cpu.bound import BoundStage
 from kn_cpu.direct import DirectCall
 from kn_cpu.program import Skeleton
 from kn_graph.dim import Symbol
@@ -67,6 +68,7 @@ class Ready:
     Attributes:
         skeleton: of the graph that holds for them.
         env: the numbers.
+        first: its first stage.
         pending: what the graph requires of sizes that only show while it runs.
         direct: what runs it, if it is one native run.
         places: of operands whose sizes are known, by identity; filled as they are asked for.
@@ -74,6 +76,7 @@ class Ready:
 
     skeleton: Skeleton
     env: Mapping[Symbol, int]
+    first: BoundStage
     pending: Sequence[Constraint]
     direct: DirectCall | None = None
     places: dict[int, Place] = field(default_factory=dict)
