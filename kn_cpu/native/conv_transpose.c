@@ -31,14 +31,21 @@ static void divide_scratch(work *w, char *scratch) {
 
 INL int is_inside(int64_t i, int64_t n) { return (uint64_t)i < (uint64_t)n; }
 
-// Whether element `tap` of the kernel reaches the phase along an axis; `shift` is what has to be added
-// to the number of a place in the phase to get the element of x.
-INL int reaches(const work *w, int axis, int64_t tap, int64_t *shift) {
+// Whether an element of the kernel reaches the phase; `shift` is what has to be added to the number of a
+// place in the phase, along each axis, to get the element of x.
+INL int reaches(const work *w, int64_t tap, int64_t *shift) {
     const kn_conv_transpose *s = w->s;
-    const int64_t distance = w->phase[axis] + s->before[axis] - tap * s->dilation[axis];
-    *shift = distance / s->stride[axis];
-    return distance % s->stride[axis] == 0;
+    int all = 1;
+    for (int axis = 2; axis >= 0; tap /= s->kernel[axis--]) {
+        const int64_t at = tap % s->kernel[axis];
+        const int64_t distance = w->phase[axis] + s->before[axis] - at * s->dilation[axis];
+        shift[axis] = distance / s->stride[axis];
+        all &= distance % s->stride[axis] == 0;
+    }
+    return all;
 }
+
+INL int64_t taps(const kn_conv_transpose *s) { return s->kernel[0] * s->kernel[1] * s->kernel[2]; }
 
 static void point_to_x(work *w, const int64_t *shift) {
     const kn_conv_transpose *s = w->s;
@@ -67,20 +74,48 @@ static void add_tap(work *w, int64_t tap, int64_t channels, int fresh) {
 
 static void add_taps(work *w) {
     const kn_conv_transpose *s = w->s;
-    int64_t shift[3], tap = 0;
+    int64_t shift[3];
     int fresh = 1;
-    for (int64_t d = 0; d < s->kernel[0]; d++)
-        for (int64_t h = 0; h < s->kernel[1]; h++)
-            for (int64_t v = 0; v < s->kernel[2]; v++, tap++) {
-                if (!reaches(w, 0, d, shift) || !reaches(w, 1, h, shift + 1) || !reaches(w, 2, v, shift + 2))
-                    continue;
-                point_to_x(w, shift);
-                add_tap(w, tap, s->channels, fresh);
-                fresh = 0;
-            }
+    for (int64_t tap = 0; tap < taps(s); tap++) {
+        if (!reaches(w, tap, shift)) continue;
+        point_to_x(w, shift);
+        add_tap(w, tap, s->channels, fresh);
+        fresh = 0;
+    }
     if (!fresh) return;
     for (int64_t i = 0; i < w->block.rows; i++) w->table[i] = w->zeros;
     add_tap(w, 0, 0, 1);
+}
+
+// One sum, of the elements that are there.
+static float exact_sum(const work *w, int64_t row, int64_t col) {
+    const kn_conv_transpose *s = w->s;
+    const int64_t line = w->first + row / w->count[2], first = col / KN_NR * KN_NR;
+    int64_t shift[3];
+    float sum = 0;
+    for (int64_t tap = 0; tap < taps(s); tap++) {
+        if (!reaches(w, tap, shift)) continue;
+        const int64_t z = line / w->count[1] + shift[0], y = line % w->count[1] + shift[1];
+        const int64_t x = row % w->count[2] + shift[2];
+        if (!is_inside(z, s->in[0]) || !is_inside(y, s->in[1]) || !is_inside(x, s->in[2])) continue;
+        const float *from = w->x + z * s->x_space[0] + y * s->x_space[1] + x * s->x_space[2];
+        kn_tile t = {0};
+        kn_packed_panel(&w->block, &t, w->right, w->depth, first, tap * s->channels);
+        for (int64_t c = 0; c < s->channels; c++) sum += from[c] * t.right[c * t.right_step + col - first];
+    }
+    return sum;
+}
+
+// Zeros stand for elements of x that are not there: sums in which they met a weight that is no finite
+// number are computed again.
+static void leave_zeros_out(work *w) {
+    for (int64_t i = 0; i < w->block.rows; i++) {
+        float *part = w->block.part + i * w->block.part_step;
+        int odd = 0;
+        for (int64_t j = 0; j < w->block.cols; j++) odd |= part[j] != part[j];
+        for (int64_t j = 0; odd && j < w->block.cols; j++)
+            if (part[j] != part[j]) part[j] = exact_sum(w, i, j);
+    }
 }
 
 INL float *moved(char *p, int64_t offset) { return p ? (float *)(void *)p + offset : 0; }
@@ -137,7 +172,7 @@ static void conv_transpose_f32(const int64_t *n, char *const *p, char *scratch, 
     const int64_t line_blocks = kn_ceil_div(lines, s->lines);
     const int64_t phases = s->stride[0] * s->stride[1] * s->stride[2];
     const int64_t col_blocks = kn_ceil_div(s->cols, s->col_block);
-    work w = {.s = s, .depth = s->kernel[0] * s->kernel[1] * s->kernel[2] * s->channels};
+    work w = {.s = s, .depth = taps(s) * s->channels};
     divide_scratch(&w, scratch);
     for (int64_t unit = begin; unit < end; unit++) {
         const int64_t rest = unit / line_blocks / phases;
@@ -148,6 +183,7 @@ static void conv_transpose_f32(const int64_t *n, char *const *p, char *scratch, 
         w.x = moved(p[0], image * s->x_image + group * s->channels);
         w.right = moved(p[1], w.depth * (group * kn_ceil_div(s->cols, VF) * VF + col));
         add_taps(&w);
+        leave_zeros_out(&w);
         write_lines(&w, p, image, group * s->cols + col);
     }
 }

@@ -108,3 +108,13 @@ def test_sizes_of_models(
     op = ConvTranspose((stride,) * 2, (1, 1), ((pad, pad),) * 2, (0, 0))
     x, w = numbers(rng, 1, channels, side, 7), numbers(rng, channels, cols, k, k)
     check(op, x, w, epilogue=True, out_last=True)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_weights_that_are_no_numbers_spread_to_what_they_cover(odd: float) -> None:
+    rng = np.random.default_rng(0)
+    x, w = numbers(rng, 1, 3, 4, 5), numbers(rng, 3, 20, 3, 2)
+    w[1, 3, 0, 1], w[0, 18, 2, 0] = odd, -odd
+    for strides, pads in (((1, 1), ((0, 0), (0, 0))), ((2, 3), ((1, 0), (0, 1)))):
+        op = ConvTranspose(strides, (1, 1), pads, (0, 0))
+        check(op, x, w, epilogue=False, out_last=True)
