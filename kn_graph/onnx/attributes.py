@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,14 +18,19 @@ def node_name(node: onnx.NodeProto) -> str:
 
 def attribute_kind(attribute: onnx.AttributeProto) -> str:
     """Return the name of an attribute's kind, also for files too old to say it."""
-    import onnx
-
     if attribute.type:
-        return str(onnx.AttributeProto.AttributeType.Name(attribute.type))
+        return _kind_name(attribute.type)
     for name, kind in _OLD_KINDS.items():
         if attribute.HasField(name) if name in _SINGULAR else len(getattr(attribute, name)):
             return kind
     return "INTS"  # an empty list: which kind it is makes no difference
+
+
+@cache
+def _kind_name(code: int) -> str:
+    import onnx
+
+    return str(onnx.AttributeProto.AttributeType.Name(code))
 
 
 _SINGULAR = frozenset({"f", "i", "s", "t", "g"})

@@ -33,14 +33,21 @@ def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[onnx.NodePro
             stack.pop()
             continue
         yield node, depth
-        stack.extend((iter(g.node), depth + 1) for g in _subgraphs(node))
+        if node.attribute:
+            stack += [(iter(g.node), depth + 1) for g in _subgraphs(node)]
 
 
-def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+MAYBE_GRAPHS = frozenset({0, 5, 10})
+"""Types of attributes: none given, as in old files, GRAPH and GRAPHS."""
+
+
+def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    found: list[onnx.GraphProto] = []
     for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+        if attribute.type in MAYBE_GRAPHS:
+            found += [attribute.g] if attribute.HasField("g") else []
+            found += attribute.graphs
+    return found
 
 
 # ---- order ----------------------------------------------------------------------------------
@@ -77,7 +84,10 @@ def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
 
 
 def _names_read(node: onnx.NodeProto) -> list[str]:
-    return [*node.input, *(n for g in _subgraphs(node) for n in _free_names(g))]
+    names = list(node.input)
+    for g in _subgraphs(node) if node.attribute else ():
+        names += _free_names(g)
+    return names
 
 
 def _free_names(graph: onnx.GraphProto) -> set[str]:

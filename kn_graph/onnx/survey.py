@@ -41,19 +41,22 @@ def unsupported_operators(
     visited = set()
     while pending:
         nodes, versions = pending.pop()
+        called: dict[tuple[str, str, str], list[onnx.NodeProto]] = {}
         for node in all_nodes(nodes):
-            domain = normal_domain(node.domain)
-            local = functions.local(domain, node.op_type, node.overload)
+            called.setdefault((node.domain, node.op_type, node.overload), []).append(node)
+        for (name, operator, overload), users in called.items():
+            domain = normal_domain(name)
+            local = functions.local(domain, operator, overload)
             if local is not None:
-                key = (domain, node.op_type, node.overload)
+                key = (domain, operator, overload)
                 if key not in visited:
                     visited.add(key)
                     own = {normal_domain(o.domain): o.version for o in local.opset_import}
                     pending.append((iter(local.node), own or opsets))
                 continue
-            kind = (domain, node.op_type, versions.get(domain, 0))
-            counts[kind] = counts.get(kind, 0) + 1
-            first.setdefault(kind, node_name(node))
+            kind = (domain, operator, versions.get(domain, 0))
+            counts[kind] = counts.get(kind, 0) + len(users)
+            first.setdefault(kind, node_name(users[0]))
     return [
         UnsupportedOperator(
             f"{d}:{op}" if d else op,
