@@ -78,7 +78,8 @@ def _exhaust(
             if report.steps > limit:
                 raise InternalError(f"the optimizer does not end; fired: {dict(report.fired)}")
             for rule in table.rules(node.op):
-                if _apply(rule, edit, node, settings, report, work):
+                found = rule.match(edit, node, settings)
+                if found is not None and _apply(rule, found, edit, node, report, work):
                     break
 
 
@@ -129,15 +130,12 @@ class _Table:
 
 def _apply(
     rule: Rule[Any],
+    found: Any,
     edit: Editor,
     node: Node,
-    settings: OptimizerSettings,
     report: OptimizerReport,
     work: _Worklist,
 ) -> bool:
-    found = rule.match(edit, node, settings)
-    if found is None:
-        return False
     if isinstance(found, Refused):
         report.refuse(rule.name, found.reason, node.label)
         return False

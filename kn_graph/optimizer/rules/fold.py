@@ -110,14 +110,17 @@ class FoldConstants(Rule[Computed]):
         weights = _summed_weights(edit, node)
         if weights is not None:
             return _computed(node, [weights])
-        sources = [_source(edit, v) for v in operands]
-        if any(a is None for a in sources):
-            return None
+        sources: list[Array] = []
+        for v in operands:
+            a = _source(edit, v)
+            if a is None:
+                return None
+            sources.append(a)
         sizes = [known_bytes(v.type) for v in node.results]
         if any(n is None for n in sizes):
             return None
         total = sum(n for n in sizes if n is not None)
-        budget = max(FREE_BYTES, sum(a.nbytes for a in sources if a is not None))
+        budget = max(FREE_BYTES, sum(a.nbytes for a in sources))
         if total > budget and (_becomes_recurrent_weights(edit, node) or _is_centered(node)):
             budget = total
         if total > budget:
