@@ -32,6 +32,7 @@ __all__ = [
     "StepReport",
     "Totals",
     "computing_nodes",
+    "memory_report",
     "plan_report",
 ]
 
@@ -209,7 +210,7 @@ def plan_report(
         sizes={s.name: n for s, n in env.items()},
         options=dict(vars(chosen)),
         totals=_totals(plan, steps),
-        memory=_memory(plan, env, allocations),
+        memory=memory_report(plan, env, allocations),
         steps=steps,
         buffers=_buffers(plan, env, memory, allocations),
         outputs={name: str(o) for name, o in plan.outputs.items()},
@@ -270,9 +271,19 @@ def _rounded(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def _memory(
-    plan: Plan, env: Mapping[Symbol, int], allocations: Sequence[Allocation]
+def memory_report(
+    plan: Plan, env: Mapping[Symbol, int], allocations: Sequence[Allocation] | None = None
 ) -> MemoryReport:
+    """Return the bytes of a plan.
+
+    Args:
+        plan: which one.
+        env: numbers of all its symbols.
+        allocations: where buffers lie, one a stage; where the allocator puts them by default.
+    """
+    if allocations is None:
+        allocations = [a.allocate(plan, env) for a in arenas(plan, PlanOptions())]
+
     def total(*homes: Home) -> int:
         return sum(evaluate(b.nbytes, env) for b in plan.buffers if b.home in homes)
 

@@ -15,7 +15,10 @@ from kn_runtime.options import PrepareOptions
 
 if TYPE_CHECKING:
     from kn_cpu.executor import CpuExecutor
+    from kn_cpu.profile import Profile
     from kn_graph.graph import Graph
+    from kn_plan.plan import Plan
+    from kn_plan.report import MemoryReport
     from kn_runtime.device import Device
 
 __all__ = ["PreparedGraph"]
@@ -121,6 +124,62 @@ class PreparedGraph:
         given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
         check_stays(self.graph.inputs, arrays, given)
         return repeated(lambda: cpu_eval_graph(self.graph, inputs, known, seed=seed))
+
+    @property
+    def plan(self) -> Plan | None:
+        """The steps that run, over symbolic sizes; None on the reference, which has none."""
+        return None if self._executor is None else self._executor.skeleton().plan
+
+    def memory(self, dims: Mapping[str, int] | None = None) -> MemoryReport:
+        """Return the bytes that a run takes.
+
+        Args:
+            dims: numbers of the symbolic sizes of the inputs, by name.
+
+        Raises:
+            SymbolError: a size has no number.
+            UsageError: the reference runs, which has no plan.
+        """
+        from kn_plan.numbers import all_numbers
+        from kn_plan.report import memory_report
+
+        executor = self._planned("memory")
+        known = {**self.dims, **(dims or {})}
+        graph = self.graph.variant(symbols_by_name(self.graph, known))
+        env, _ = all_numbers(graph, {n: k for n, k in known.items() if n in graph.symbols})
+        return memory_report(executor.skeleton(graph).plan, env)
+
+    def profile(
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        dims: Mapping[str, int] | None = None,
+        *,
+        runs: int = 20,
+    ) -> Profile:
+        """Run the graph some times, and return how long each step takes.
+
+        Args:
+            inputs: as for `eval`.
+            dims: numbers of symbolic sizes that no input shows.
+            runs: over how many the medians are.
+
+        Raises:
+            InputError: as `eval`.
+            UsageError: the reference runs, which has no steps.
+        """
+        from kn_cpu.peak import measure_peak
+        from kn_cpu.profile import profile
+
+        executor = self._planned("profile")
+        peak = measure_peak(executor.library, executor.threads)
+        return profile(executor, inputs, peak, {**self.dims, **(dims or {})}, runs=runs)
+
+    def _planned(self, what: str) -> CpuExecutor:
+        if self._closed:
+            raise UsageError(f"{self!r} is closed; prepare the graph again")
+        if self._executor is None:
+            raise UsageError(f"{self!r} has no {what}: the reference runs it, without a plan")
+        return self._executor
 
     def close(self) -> None:
         """Release what the device holds for this graph. Calling it twice does nothing."""
