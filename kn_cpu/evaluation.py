@@ -51,6 +51,8 @@ class Evaluation(RunContext):
                 self.memory[number] = as_bytes(x)
         try:
             for index in range(len(self.skeleton.stages)):
+                if index:  # sizes are known that were not when it began
+                    self.plan.check_repeats(self.env)
                 bound = self._bound(index)
                 block = self.executor.blocks.take(bound.nbytes)
                 self.stages.append((bound, block))

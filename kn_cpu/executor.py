@@ -156,6 +156,7 @@ class CpuExecutor:
         skeleton = self.skeleton(graph)
         check_guards(graph, env)
         pending = check_constraints(graph.constraints, env)
+        skeleton.plan.check_repeats(env)
         first, direct = self.bound(skeleton, 0, env), None
         if self._is_direct[skeleton]:
             shapes = [x.shape for x in arrays]

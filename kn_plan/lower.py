@@ -10,6 +10,7 @@ import numpy as np
 
 from kn_graph.dim import Dim, Size, Symbol, size_prod
 from kn_graph.graph import Graph
+from kn_graph.liveness import live_nodes
 from kn_graph.ops.source import Constant
 from kn_graph.types import Shape, TensorType
 from kn_graph.value import Node, Value
@@ -20,6 +21,7 @@ from kn_plan.layout import StridedLayout
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Buffer, Home, Operand, Plan, Step
 from kn_plan.program import ProgramBuilder
+from kn_plan.repeat import repeats_of
 from kn_plan.target import Order, Target
 
 __all__ = ["lower"]
@@ -69,6 +71,7 @@ class _Lowering:
         return Plan(
             self.graph, tuple(self.buffers), tuple(self.steps), tuple(inputs), outputs,
             (-1,) * count, (0,) * count, self.constants,
+            repeats=repeats_of(live_nodes(self.graph, self.graph.outputs.values())),
         )  # fmt: skip
 
     # ---- memory -----------------------------------------------------------------------------

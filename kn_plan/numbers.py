@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from kn_graph.dim import Symbol, SymbolKind, evaluate, symbols_of
 from kn_graph.errors import SymbolError
 from kn_graph.graph import Graph
+from kn_graph.liveness import live_nodes
 from kn_graph.types import TensorType
 from kn_graph.variants import symbols_by_name
+from kn_plan.repeat import repeats_of
 
 __all__ = ["all_numbers"]
 
@@ -55,6 +57,9 @@ def _legal(graph: Graph, env: Mapping[Symbol, int]) -> bool:
     types = [v.type for node in graph.nodes for v in node.results]
     sizes = {s for t in types if isinstance(t, TensorType) for s in t.shape}
     known = [s for s in sizes if symbols_of(s) <= env.keys()]
-    return all(evaluate(s, env) >= 0 for s in known) and all(
-        c.holds(env) for c in graph.constraints if c.symbols <= env.keys()
+    repeats = repeats_of(live_nodes(graph, graph.outputs.values()))
+    return (
+        all(evaluate(s, env) >= 0 for s in known)
+        and all(c.holds(env) for c in graph.constraints if c.symbols <= env.keys())
+        and all(r.holds(env) for r in repeats if r.symbols <= env.keys())
     )

@@ -18,6 +18,7 @@ from kn_graph.types import Shape
 from kn_graph.value import Node
 from kn_plan.layout import StridedLayout
 from kn_plan.program import ScalarProgram
+from kn_plan.repeat import Repeat
 
 __all__ = ["Buffer", "Home", "Operand", "Plan", "Step"]
 
@@ -136,6 +137,7 @@ class Plan:
         deaths: the step at which it is read last; the number of steps after all.
         constants: the array of each constant buffer.
         done: steps that were carried out when the plan was made; what they wrote is constant.
+        repeats: what has to hold for sizes, since steps repeat without looking.
     """
 
     graph: Graph
@@ -147,6 +149,7 @@ class Plan:
     deaths: tuple[int, ...]
     constants: Mapping[int, np.ndarray[Any, Any]]
     done: tuple[Step, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
 
     @cached_property
     def stages(self) -> tuple[range, ...]:
@@ -157,6 +160,16 @@ class Plan:
                 found.append(range(start, i + 1))
                 start = i + 1
         return (*found, range(start, len(self.steps)))
+
+    def check_repeats(self, env: Mapping[Symbol, int]) -> None:
+        """Check the sizes that are known before steps run.
+
+        Raises:
+            ExecutionError: an axis of another size than 1 would be repeated.
+        """
+        for repeat in self.repeats:
+            if repeat.symbols <= env.keys():
+                repeat.check(env)
 
     def root(self, buffer: int) -> int:
         """Return the buffer whose memory one has in the end."""

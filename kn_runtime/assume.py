@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kn_graph.dim import Symbol, evaluate, of_atom, symbols_of
+from kn_graph.dim import Size, Symbol, evaluate, of_atom, symbols_of
 from kn_graph.dim_facts import ConstraintKind
 from kn_graph.errors import KnError, SymbolError
 from kn_graph.graph import Graph
@@ -81,7 +81,18 @@ def _pinned(graph: Graph) -> dict[str, int]:
             number = -c.dim.constant_term
             if c.dim - of_atom(symbol) + number == 0:
                 found[symbol.name] = number
+    for have, want in _repeated(graph):
+        single = None if isinstance(have, int) else have.as_symbol
+        if single is not None and isinstance(want, int) and want <= CANDIDATES[-1]:
+            found.setdefault(single.name, want)
     return found
+
+
+def _repeated(graph: Graph) -> list[tuple[Size, Size]]:
+    """Return the axes that may be repeated: what their sizes are, and what they become."""
+    from kn_plan.repeat import repeats_of
+
+    return [p for r in repeats_of(graph.nodes) for p in zip(r.have, r.want, strict=True)]
 
 
 def _choices(count: int) -> list[tuple[int, ...]]:
@@ -98,8 +109,11 @@ def _legal(graph: Graph, numbers: Mapping[str, int]) -> bool:
     env = _env(variant, numbers)
     shapes = [v.type.shape for v in variant.inputs if isinstance(v.type, TensorType)]
     sizes = [s for shape in shapes for s in shape if symbols_of(s) <= env.keys()]
-    return all(evaluate(s, env) >= 0 for s in sizes) and all(
-        c.holds(env) for c in variant.constraints if c.symbols <= env.keys()
+    repeats = [(a, b) for a, b in _repeated(variant) if symbols_of(a) | symbols_of(b) <= env.keys()]
+    return (
+        all(evaluate(s, env) >= 0 for s in sizes)
+        and all(c.holds(env) for c in variant.constraints if c.symbols <= env.keys())
+        and all(evaluate(a, env) in (1, evaluate(b, env)) for a, b in repeats)
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from kn_cpu.executor import CpuExecutor
 from kn_cpu.native import library
 from kn_graph import DType, Graph, cpu_eval_graph, load_graph_from_onnx_bytes, optimize_graph
-from kn_graph.errors import OutOfMemoryError
+from kn_graph.errors import ExecutionError, OutOfMemoryError
 from models.generate import inputs, model_bytes
 from tests.ops.example import Example
 from tests.ops.test_examples import EXAMPLES, name_of
@@ -114,3 +114,36 @@ def test_sizes_go_up_and_down() -> None:
     for n, m in [(1, 1), (70, 33), (3, 5), (70, 33), (2, 900), (1, 1)]:
         feeds: dict[str, Any] = {"x": rng.standard_normal((n, m)).astype(np.float32)}
         assert_agree(cpu_eval_graph(g, feeds), run.eval(feeds))
+
+
+@pytest.mark.parametrize("other", ["m", 5], ids=["symbol", "number"])
+@pytest.mark.parametrize("sizes", [(3, 5), (2, 5), (5, 5), (1, 5)])
+def test_sizes_that_cannot_be_repeated_are_refused(other: Any, sizes: tuple[int, int]) -> None:
+    """A layout of other sizes would read behind the end of an input."""
+    g = Graph("repeats")
+    x, y = g.input("x", "float32", ["n"]), g.input("y", "float32", [other])
+    g.output("z", g.add(x, y))
+    run = executor(g)
+    feeds = {k: np.ones(n, np.float32) for k, n in zip("xy", sizes, strict=True)}
+    for _ in range(2):  # the second call may take another way
+        if sizes[0] in (1, sizes[1]):
+            np.testing.assert_array_equal(run.eval(feeds)["z"], np.full(5, 2))
+        else:
+            text = rf"Broadcast.*cannot broadcast \[{sizes[0]}\] to \[5\]"
+            with pytest.raises(ExecutionError, match=text):
+                run.eval(feeds)
+            with pytest.raises(ExecutionError, match=text):
+                run.bind(feeds)
+
+
+def test_sizes_that_a_node_finds_are_looked_at_before_they_are_repeated() -> None:
+    g = Graph("found")
+    x, y = g.input("x", "float32", ["n"]), g.input("y", "float32", [4])
+    found = g.view(g.cast(g.nonzero(x), DType.FLOAT32), (g.nonzero(x).shape[1],))
+    g.output("z", g.add(found, y))
+    run = executor(g)
+    feeds = {"x": np.ones(4, np.float32), "y": np.ones(4, np.float32)}
+    np.testing.assert_array_equal(run.eval(feeds)["z"], [1, 2, 3, 4])
+    feeds["x"][:2] = 0
+    with pytest.raises(ExecutionError, match=r"cannot broadcast \[2\] to \[4\]"):
+        run.eval(feeds)
