@@ -154,9 +154,9 @@ def _becomes_recurrent_weights(edit: Editor, node: Node) -> bool:
 
 def _is_centered(node: Node) -> bool:
     """Return whether 8-bit integers are converted so that their zero point can be subtracted."""
-    source = node.operands[0].dtype
-    to = node.op.dtype if isinstance(node.op, Cast) else None
-    return to is DType.INT16 and source in (DType.INT8, DType.UINT8)
+    if not isinstance(node.op, Cast) or node.op.dtype is not DType.INT16:
+        return False
+    return node.operands[0].dtype in (DType.INT8, DType.UINT8)
 
 
 def _summed_weights(edit: Editor, node: Node) -> Array | None:
