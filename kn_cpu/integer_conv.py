@@ -28,6 +28,9 @@ Array = np.ndarray[Any, Any]
 WINDOWS = 1 << 17
 """Bytes of copied windows that leave room in the second cache for weights and sums."""
 
+SUMS = 1 << 15
+"""Bytes of sums that stay in the first cache until they are results."""
+
 PARTS = 8
 """Into how many blocks pixels are cut, where there are many."""
 
@@ -160,11 +163,12 @@ def _blocks(registers: Registers, p: ConvProblem, factors: Factors) -> tuple[Siz
     """Return how many pixels and output channels a unit has."""
     tile, panel = registers.rows, registers.panel
     column = factors.column
-    fitting = WINDOWS // max(1, column) if isinstance(column, int) else 8 * tile
+    pixels, few = size_prod(p.windows), 4 * tile
+    cols = shared_block(p.cols, 8 * panel, panel, 1)
+    if isinstance(pixels, int) and pixels <= few:
+        cols = shared_block(p.cols, 8 * panel, panel, PARTS)
+    fitting = 8 * tile
+    if isinstance(column, int) and isinstance(cols, int):
+        fitting = min(WINDOWS // max(1, column), max(few, SUMS // (4 * cols)))
     most = max(tile, min(16 * tile, fitting // tile * tile))
-    pixels = size_prod(p.windows)
-    rows = shared_block(pixels, most, tile, PARTS)
-    cols = p.cols
-    if isinstance(cols, int) and isinstance(pixels, int) and pixels <= 4 * tile:
-        return rows, min(round_up(-(-cols // PARTS), panel), 8 * panel)
-    return rows, shared_block(cols, 8 * panel, panel, 1)
+    return shared_block(pixels, most, tile, PARTS), cols

@@ -12,6 +12,9 @@
 INL int64_t kn_group(int64_t kind) { return kind == KN_DOT_16 ? 2 : 4; }      // elements
 INL int64_t kn_dot_bytes(int64_t kind) { return kind == KN_DOT_16 ? 2 : 1; } // of an element
 
+// Sums wrap, which C says of unsigned numbers only.
+INL vi kn_wrapping(vi a, vi b) { return (vi)((vu)a + (vu)b); }
+
 // sum + the products of the two numbers of 16 bits in each lane
 #if defined(__AVX512VNNI__)
 INL vi kn_dot_pairs(vi sum, vi a, vi b) {
@@ -19,19 +22,20 @@ INL vi kn_dot_pairs(vi sum, vi a, vi b) {
 }
 #elif defined(__AVX512BW__)
 INL vi kn_dot_pairs(vi sum, vi a, vi b) {
-    return sum + (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+    return kn_wrapping(sum, (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b));
 }
 #elif defined(__AVX2__)
 INL vi kn_dot_pairs(vi sum, vi a, vi b) {
-    return sum + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+    return kn_wrapping(sum, (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b));
 }
 #elif defined(__SSE2__)
 INL vi kn_dot_pairs(vi sum, vi a, vi b) {
-    return sum + (vi)_mm_madd_epi16((__m128i)a, (__m128i)b);
+    return kn_wrapping(sum, (vi)_mm_madd_epi16((__m128i)a, (__m128i)b));
 }
 #else
 INL vi kn_dot_pairs(vi sum, vi a, vi b) {
-    return (vi)((vu)sum + (vu)((a >> 16) * (b >> 16)) + (vu)(((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16)));
+    const vi low = ((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16);
+    return kn_wrapping(kn_wrapping(sum, (a >> 16) * (b >> 16)), low);
 }
 #endif
 

@@ -53,9 +53,10 @@ INL int32_t sum_of(const char *row, int64_t type, int64_t count) {
 
 void kn_add_lows(const kn_dot_block *b, const kn_factors *f, const int32_t *low) {
     for (int64_t i = 0; i < b->rows; i++) {
-        const vi sum = set1i(sum_of(b->left + i * b->left_step, f->left, f->depth));
+        const vu sum = (vu)set1i(sum_of(b->left + i * b->left_step, f->left, f->depth));
         int32_t *part = b->part + i * b->step;
-        for (int64_t j = 0; j < b->cols; j += VF) sti(part + j, ldi(part + j) + sum * ldi(low + j));
+        for (int64_t j = 0; j < b->cols; j += VF)
+            sti(part + j, kn_wrapping(ldi(part + j), (vi)(sum * (vu)ldi(low + j))));
     }
 }
 
@@ -87,7 +88,7 @@ void kn_dot_copy(char *to, const kn_factors *f, const char *from, int64_t step, 
 // Of groups of `size` rows; to_t is what they are packed as. The columns of a row lie side by side, or
 // not.
 #define PACK(name, to_t, from_t, size)                                                                   \
-    static void name(char *dst, int32_t *sums, const char *src, int64_t row, int64_t col, int64_t depth, \
+    static void name(char *dst, uint32_t *sums, const char *src, int64_t row, int64_t col, int64_t depth, \
                      int64_t cols, int64_t width) {                                                      \
         const from_t *in = (const void *)src;                                                            \
         memset(dst, 0, (size_t)(kn_ceil_div(depth, size) * size * width) * sizeof(to_t));                \
@@ -95,9 +96,9 @@ void kn_dot_copy(char *to, const kn_factors *f, const char *from, int64_t step, 
             to_t *out = (to_t *)(void *)dst + k / size * size * width + k % size;                        \
             const from_t *line = in + k * row;                                                           \
             if (col == 1)                                                                                \
-                for (int64_t j = 0; j < cols; j++) out[j * size] = line[j], sums[j] += line[j];          \
+                for (int64_t j = 0; j < cols; j++) out[j * size] = line[j], sums[j] += (uint32_t)line[j];          \
             else                                                                                         \
-                for (int64_t j = 0; j < cols; j++) out[j * size] = line[j * col], sums[j] += line[j * col]; \
+                for (int64_t j = 0; j < cols; j++) out[j * size] = line[j * col], sums[j] += (uint32_t)line[j * col]; \
         }                                                                                                \
     }
 PACK(pack_8, byte_any, signed char, 4)
@@ -111,12 +112,12 @@ void kn_dot_pack(char *dst, int32_t *start, const kn_factors *f, const char *src
     memset(start, 0, (size_t)width * sizeof *start);
     if (f->kind == KN_DOT_16)
         (f->right == KN_INT_S16 ? pack_16 : f->right == KN_INT_S8 ? pack_16_s8 : pack_16_u8)(
-            dst, start, src, row, col, f->depth, cols, width);
+            dst, (uint32_t *)start, src, row, col, f->depth, cols, width);
     else
-        (f->right == KN_INT_S8 ? pack_8 : pack_u8)(dst, start, src, row, col, f->depth, cols, width);
+        (f->right == KN_INT_S8 ? pack_8 : pack_u8)(dst, (uint32_t *)start, src, row, col, f->depth, cols, width);
     // an unsigned left operand taken for a signed one, after flipping, is 128 too small, and so on
     const int32_t off = !flip_of(f) ? 0 : f->kind == KN_DOT_S8 ? -128 : 128;
-    for (int64_t j = 0; j < width; j++) start[j] *= off;
+    for (int64_t j = 0; j < width; j++) start[j] = (int32_t)((uint32_t)start[j] * (uint32_t)off);
 }
 
 // ---- results --------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ INL finish finish_of(const kn_requantize *q, const int32_t *bias, const float *s
                      int64_t count) {
     finish f = {.scale = set1(kn_float(q->scale_bits))};
     if (q->bias_sign) f.bias = q->bias_col ? ldi_some(bias + col, count) : set1i(*bias);
-    if (q->bias_sign < 0) f.bias = -f.bias;
+    if (q->bias_sign < 0) f.bias = (vi)((vu){0} - (vu)f.bias);
     if (scale) f.scale = q->scale_col ? ld_some(scale + col, count) : set1(*scale);
     f.low = set1((float)(q->low - q->zero));
     f.high = set1((float)(q->high - q->zero));
@@ -143,17 +144,34 @@ INL finish finish_of(const kn_requantize *q, const int32_t *bias, const float *s
     return f;
 }
 
+// To the nearest integer, halves to even.
+INL vi rounded(vf x) {
+#if defined(__AVX512F__)
+    return (vi)_mm512_cvtps_epi32((__m512)x);
+#elif defined(__AVX2__)
+    return (vi)_mm256_cvtps_epi32((__m256)x);
+#elif defined(__SSE2__)
+    return (vi)_mm_cvtps_epi32((__m128)x);
+#else
+    return vto_int(vround(x));
+#endif
+}
+
 // Clamping before rounding gives the same, as the bounds are integers, and no integer overflows. NaN
 // becomes the lower bound.
 INL vi quantized(const finish *f, vi sums) {
-    const vf x = vto_float(sums + f->bias) * f->scale;
-    return vto_int(vround(vmin_second(vmax_second(x, f->low), f->high))) + f->zero;
+    const vf x = vto_float(kn_wrapping(sums, f->bias)) * f->scale;
+    return rounded(vmin_second(vmax_second(x, f->low), f->high)) + f->zero;
 }
 
 // The low byte of each lane. Compilers take lanes apart one by one where nobody tells them.
 #if defined(__AVX512F__)
 typedef __m128i bytes;
-INL bytes low_bytes(vi x) { return _mm512_cvtepi32_epi8((__m512i)x); }
+INL bytes low_bytes(vi x) {
+    bytes low = _mm512_cvtepi32_epi8((__m512i)x);
+    __asm__("" : "+v"(low)); // the same instruction with memory behind it is several times slower
+    return low;
+}
 #elif defined(__AVX2__)
 typedef int64_t bytes;
 INL bytes low_bytes(vi x) {
@@ -188,8 +206,8 @@ INL void store(char *to, vi x, int64_t count, int64_t size) {
 
 INL vi finished(const finish *f, const int32_t *part, int64_t to) {
     const vi sums = ldi(part);
-    if (to == KN_TO_I32) return sums + f->bias;
-    return to == KN_TO_F32 ? (vi)(vto_float(sums + f->bias) * f->scale) : quantized(f, sums);
+    if (to == KN_TO_I32) return kn_wrapping(sums, f->bias);
+    return to == KN_TO_F32 ? (vi)(vto_float(kn_wrapping(sums, f->bias)) * f->scale) : quantized(f, sums);
 }
 
 // VF columns or fewer, of all rows.
@@ -199,6 +217,27 @@ INL void finish_column(const finish *f, const int32_t *part, int64_t part_step, 
     const finish copy = *f; // what is written may be it, for all the compiler knows
     for (int64_t i = 0; i < rows; i++, part += part_step, out += out_step)
         store(out, finished(&copy, part, to), count, size);
+}
+
+INL void store_four(char *to, vi a, vi b, vi c, vi d, int64_t is_signed) {
+#if defined(__AVX512F__)
+    const __m512i first = _mm512_packs_epi32((__m512i)a, (__m512i)b), second = _mm512_packs_epi32((__m512i)c, (__m512i)d);
+    const __m512i x = is_signed ? _mm512_packs_epi16(first, second) : _mm512_packus_epi16(first, second);
+    const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, x)); // packing mixes the quarters of vectors
+#else
+    (void)is_signed;
+    store(to, a, VF, 1), store(to + VF, b, VF, 1), store(to + 2 * VF, c, VF, 1), store(to + 3 * VF, d, VF, 1);
+#endif
+}
+
+// Four vectors of bytes: whole lines of the cache are written at once.
+INL void finish_bytes(const finish *f, const int32_t *part, int64_t part_step, char *out, int64_t out_step,
+                      int64_t rows, int64_t is_signed) {
+    const finish a = f[0], b = f[1], c = f[2], d = f[3];
+    for (int64_t i = 0; i < rows; i++, part += part_step, out += out_step)
+        store_four(out, quantized(&a, ldi(part)), quantized(&b, ldi(part + VF)), quantized(&c, ldi(part + 2 * VF)),
+                   quantized(&d, ldi(part + 3 * VF)), is_signed);
 }
 
 // The same where the columns of the result do not lie side by side.
@@ -218,7 +257,16 @@ INL void finish_block(const kn_requantize *q, const kn_dot_block *b, char *out, 
     const int64_t out_row = (q->in_place ? b->step : q->out_row) * size;
     const int64_t out_col = (q->in_place ? 1 : q->out_col) * size;
     if (q->in_place) out = (char *)b->part;
-    for (int64_t col = 0; col < b->cols; col += VF) {
+    int64_t col = 0;
+    for (; to == KN_TO_U8 && out_col == 1 && col + 4 * VF <= b->cols; col += 4 * VF) {
+        finish f[4];
+        for (int i = 0; i < 4; i++) f[i] = finish_of(q, bias, scale, col + i * VF, VF);
+        if (q->to == KN_TO_S8)
+            finish_bytes(f, b->part + col, b->step, out + col, out_row, b->rows, 1);
+        else
+            finish_bytes(f, b->part + col, b->step, out + col, out_row, b->rows, 0);
+    }
+    for (; col < b->cols; col += VF) {
         const int64_t count = kn_min(VF, b->cols - col);
         const finish f = finish_of(q, bias, scale, col, count);
         const int32_t *part = b->part + col;

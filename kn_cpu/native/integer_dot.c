@@ -108,7 +108,7 @@ INL vi dot_u8(vi sum, vi a, vi b, vi flip) {
                     sum[i][0][v] = dot_##kind(sum[i][0][v], group_at(p[i] + 4 * g), ldi(right + v * VF), flip); \
         for (int i = 0; i < rows; i++)                                                                   \
             for (int v = 0; v < vectors; v++) {                                                          \
-                for (int w = 1; w < ways; w++) sum[i][0][v] += sum[i][w][v];                             \
+                for (int w = 1; w < ways; w++) sum[i][0][v] = kn_wrapping(sum[i][0][v], sum[i][w][v]);                             \
                 sti(t->part + i * t->part_step + v * VF, sum[i][0][v]);                                  \
             }                                                                                            \
     }

@@ -12,14 +12,16 @@ from kn_cpu.axes import KernelCall
 from kn_cpu.calls import NativeCall, PackedConstant, Pointer, UnsupportedError
 from kn_cpu.integer import Factors, Finish, Weights
 from kn_cpu.lowering import Calls, Lowering, run_alone
-from kn_cpu.product import BlockProgram
+from kn_cpu.product import BlockProgram, ceil_to
 from kn_cpu.requantize import Requantize, requantize
 from kn_cpu.scalar import ScalarRefusal, compile_program
+from kn_graph.dim import ceildiv
 from kn_graph.dtype import DType
+from kn_graph.pages import forget_pages
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 
-__all__ = ["PackedWeights", "finished", "is_integer", "packed_weights"]
+__all__ = ["PackedWeights", "computed_weights", "finished", "is_integer", "packed_weights"]
 
 Array = np.ndarray[Any, Any]
 
@@ -34,7 +36,7 @@ def is_integer(low: Lowering, step: Step) -> bool:
 
 @dataclass(frozen=True)
 class PackedWeights:
-    """Weights and what belongs to them, where they are kept.
+    """Weights and what belongs to them, where they are kept; temporaries where they are computed.
 
     Attributes:
         factors: of the product.
@@ -44,9 +46,9 @@ class PackedWeights:
     """
 
     factors: Factors
-    panels: PackedConstant
-    starts: PackedConstant
-    lows: PackedConstant | None
+    panels: PackedConstant | Operand
+    starts: PackedConstant | Operand
+    lows: PackedConstant | None = None
 
 
 def packed_weights(
@@ -67,11 +69,27 @@ def packed_weights(
         room, call, source = Weights.packed(low.registers, matrices, left)
         arrays = [source, room.panels, room.starts]
         run_alone(low.library, "integer_gemm", call, [a.ctypes.data for a in arrays])
+        forget_pages(low.constants[key.buffer])
         return [*arrays[1:], *([] if room.lows is None else [room.lows])]
 
     name = (key.buffer, key.layout, "integers", matrices.shape, left, order)
     kept = low.keep(name, 2 if lows is None else 3, make)
     return PackedWeights(factors, kept[0], kept[1], kept[2] if lows is not None else None)
+
+
+def computed_weights(
+    low: Lowering, source: Operand, left: DType
+) -> tuple[PackedWeights, NativeCall]:
+    """Return weights [matrices, depth, cols] in row-major order, and the call that packs them."""
+    matrices, depth, cols = source.layout.sizes
+    factors = Factors.of(low.registers, depth, left, low.dtype(source))
+    padded = matrices * ceil_to(cols, low.registers.vector)
+    panels = low.temporary(DType.INT8, (padded * factors.column,))
+    starts = low.temporary(DType.INT32, (padded,))
+    units = matrices * ceildiv(cols, low.registers.panel)
+    call = KernelCall("pack_int", (cols, *factors.numbers), units)
+    packed = NativeCall("integer_gemm", call, (source, panels, starts))
+    return PackedWeights(factors, panels, starts), packed
 
 
 def finished(

@@ -9,7 +9,7 @@ import numpy as np
 
 from kn_cpu.axes import KernelCall
 from kn_cpu.calls import UnsupportedError
-from kn_cpu.conv import ConvProblem
+from kn_cpu.conv import ConvProblem, Order, weight_layout
 from kn_cpu.depthwise import is_depthwise
 from kn_cpu.integer import Finish
 from kn_cpu.integer_conv import (
@@ -21,7 +21,8 @@ from kn_cpu.integer_conv import (
 )
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.product import BlockProgram
-from kn_cpu.steps.integer import finished, packed_weights
+from kn_cpu.steps.integer import PackedWeights, computed_weights, finished, packed_weights
+from kn_graph.dtype import DType
 from kn_graph.ops.conv import Conv
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
@@ -36,17 +37,21 @@ def integer_conv(low: Lowering, step: Step, op: Conv) -> Calls:
     low.only_sums(op.out_dtype)
     x, w = step.reads
     array = low.constant(w)
-    if array is None or not array.size:
-        raise UnsupportedError("its weights are computed")
     kernel: Any = w.layout.sizes[2:]
     problem = ConvProblem(
         x.layout, step.writes[0].layout, kernel, op.strides, op.dilations, op.pads, op.groups
     )
-    if is_depthwise(replace(problem, out=_last(problem.out))):
+    if array is not None and not array.size:
+        array = None
+    if array is not None and is_depthwise(replace(problem, out=_last(problem.out))):
         return _depthwise(low, step, problem, array)
     first = is_channels_first(problem)
-    matrices = integer_conv_weights(array, op.groups, channels_first=first)
-    weights = packed_weights(low, w, matrices, low.dtype(x), order=int(first))
+    before: Calls = []
+    if array is not None:
+        matrices = integer_conv_weights(array, op.groups, channels_first=first)
+        weights = packed_weights(low, w, matrices, low.dtype(x), order=int(first))
+    else:
+        weights, before = _computed(low, w, op, low.dtype(x), channels_first=first)
 
     def make(
         _: Operand, out: StridedLayout, finish: Finish, program: BlockProgram | None
@@ -60,7 +65,22 @@ def integer_conv(low: Lowering, step: Step, op: Conv) -> Calls:
         )
 
     pointers = (x, weights.panels, None, weights.starts, weights.lows)
-    return finished(low, step, "integer_conv", 1, pointers, make)
+    return [*before, *finished(low, step, "integer_conv", 1, pointers, make)]
+
+
+def _computed(
+    low: Lowering, w: Operand, op: Conv, left: DType, *, channels_first: bool
+) -> tuple[PackedWeights, Calls]:
+    """Return weights that are packed in every run."""
+    if not w.layout.is_contiguous:
+        raise UnsupportedError("its weights are computed, and a view of others")
+    order = Order.CHANNELS_FIRST if channels_first else Order.IN_PLACE
+    turned = weight_layout(w.layout, op.groups, order)
+    copy = low.temporary(low.dtype(w), turned.sizes)
+    matrices, outer, inner, cols = turned.sizes
+    flat = Operand(copy.buffer, StridedLayout.contiguous((matrices, outer * inner, cols)))
+    weights, packed = computed_weights(low, flat, left)
+    return weights, [low.copy(copy, Operand(w.buffer, turned)), packed]
 
 
 def _last(out: StridedLayout) -> StridedLayout:

@@ -118,6 +118,21 @@ def test_all_types(types: tuple[str, str], last: bool) -> None:
         assert_exact(*conv(case, types, last=last))
 
 
+@pytest.mark.parametrize("types", PAIRS, ids="-".join)
+def test_computed_weights(types: tuple[str, str]) -> None:
+    rng = np.random.default_rng(0)
+    for case in (*CASES, *DEPTHWISE[:3]):
+        g = Graph("computed")
+        x, w = g.input("x", types[0], list(case.x)), g.input("w", types[1], list(case.weights))
+        sums = g.conv(
+            x, w, strides=case.strides, dilations=case.dilations, pads=case.pads,
+            groups=case.groups, out_dtype=DType.INT32,
+        )  # fmt: skip
+        g.output("y", sums)
+        feeds = zip("xw", types, (case.x, case.weights), strict=True)
+        assert_exact(g, {name: integers(rng, dtype, *shape) for name, dtype, shape in feeds})
+
+
 @pytest.mark.parametrize("low", [-200, -127])
 def test_weights_of_16_bits_that_span_8(low: int) -> None:
     for case in (*CASES, *DEPTHWISE):
