@@ -6,6 +6,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from math import inf, isnan
 
+from kn_graph.dtype import DType
 from kn_graph.ops.elementwise import Binary, Unary
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand
@@ -95,8 +96,10 @@ class _Room:
         (other,) = [r for r in step.operands if r != current]
         if other < len(self.program.inputs):
             return self._with_operand(found, step.op.fn, self.extras[other - 1])
-        number = self.program.at(other).number
-        return self._bounded(found, step.op.fn, number) if isinstance(number, float) else None
+        constant = self.program.at(other)
+        if constant.op is not None or constant.dtype is not DType.FLOAT32:
+            return None
+        return self._bounded(found, step.op.fn, float(constant.number))  # type: ignore[arg-type]
 
     def _bounded(self, found: Epilogue, fn: str, bound: float) -> Epilogue | None:
         """Bounds are applied one after another; the upper one wins where they cross."""

@@ -33,7 +33,9 @@ class Writer:
         )
 
     def __call__(self, fn: str, *operands: int | float) -> int:
-        registers = [self.builder.number(o, F32) if isinstance(o, float) else o for o in operands]
+        registers = [
+            self.builder.number(np.float32(o), F32) if isinstance(o, float) else o for o in operands
+        ]
         op = Unary(fn) if len(operands) == 1 else Binary(fn)
         return self.builder.apply(op, registers, F32)
 
