@@ -1,39 +1,9 @@
 // Attention in cache. A unit is 64 queries of one head. Everything is turned so that queries are the
 // columns of vectors: scores^T = k @ q^T and out^T = v^T @ weights^T read keys and values as they lie,
 // and a softmax over keys needs no sums across lanes. Blocks of 256 keys are joined by the maximum and
-// sum so far. Up to a few queries go row by row instead. See kn_attention.h.
-#include "kn_attention.h"
-#include "axes.h"
-#include "rows.h"
+// sum so far. A few queries go row by row instead: attention_few.c. See kn_attention.h.
+#include "attention.h"
 #include "strided_tile.h"
-
-#include <math.h>
-#include <stddef.h>
-
-enum { UNIT = KN_ATT_QUERIES_OF_UNIT, BLOCK = KN_ATT_KEYS_OF_BLOCK, FEW = 4 };
-enum { LINE = 16, AHEAD = 16 }; // floats of a cache line; keys that are fetched before their turn
-
-typedef struct {
-    const int64_t *n;
-    float *out;            // of the head at hand, as the next ones
-    const float *q, *k, *v;
-    const char *bias; // NULL for none
-    int64_t queries, keys, size, value_size;
-    int64_t left, right, offset; // query i sees keys from i + offset - left to i + offset + right
-    int bounded;                 // whether left or right may hide keys
-    int whole;                   // whether hidden keys are computed with, as others are
-    float scale, softcap;
-} attention_t;
-
-static const float minus_infinity = -__builtin_inff();
-
-// ---- which keys are seen ------------------------------------------------------------------------
-
-// Keys that some of the queries [first, last] see, as far as their positions say.
-static void visible(const attention_t *t, int64_t first, int64_t last, int64_t *from, int64_t *stop) {
-    *from = t->whole ? 0 : kn_most(0, first + t->offset - t->left);
-    *stop = t->whole ? t->keys : kn_least(t->keys, last + t->offset + t->right + 1);
-}
 
 // Whether a NaN or an infinity is among the rows [from, stop).
 static int has_odd(const float *x, int64_t row, int64_t col, int64_t from, int64_t stop, int64_t size) {
@@ -59,10 +29,6 @@ static int hides_odd(const attention_t *t, int64_t first, int64_t count) {
     from = kn_least(from, t->keys), stop = kn_most(0, kn_least(stop, t->keys));
     return has_odd(t->k, k[2], k[3], 0, from, t->size) || has_odd(t->k, k[2], k[3], stop, t->keys, t->size) ||
            has_odd(t->v, v[2], v[3], 0, from, t->value_size) || has_odd(t->v, v[2], v[3], stop, t->keys, t->value_size);
-}
-
-static int all_visible(const attention_t *t, int64_t first, int64_t last, int64_t from, int64_t stop) {
-    return !t->bounded || (from >= last + t->offset - t->left && stop <= first + t->offset + t->right + 1);
 }
 
 // ---- tiles --------------------------------------------------------------------------------------
@@ -92,22 +58,6 @@ static void turn_back(float *out, int64_t step, const float *x, int64_t row, int
 }
 
 // ---- bias ---------------------------------------------------------------------------------------
-
-// row[j] = bias of one query and keys from + j * 1
-static void bias_row(const attention_t *t, float *row, int64_t query, int64_t from, int64_t count) {
-    const int64_t *stride = t->n + KN_ATT_BIAS;
-    int64_t start = query * stride[2] + from * stride[3], step = stride[3];
-    if (t->n[KN_ATT_BIAS_KIND] == KN_BIAS_FLOAT) {
-        const float *x = (const float *)(const void *)t->bias + start;
-        for (int64_t j = 0; j < count; j++) row[j] = x[j * step];
-    } else {
-        const char *x = t->bias + start;
-        if (step == 1)
-            for (int64_t j = 0; j < count; j++) row[j] = x[j] ? 0.0f : minus_infinity;
-        else
-            for (int64_t j = 0; j < count; j++) row[j] = x[j * step] ? 0.0f : minus_infinity;
-    }
-}
 
 // tile[j][i] = bias of query first + i and key from + j, for a panel.
 static void bias_tile(const attention_t *t, float *tile, int64_t first, int64_t columns, int64_t from, int64_t count) {
@@ -209,10 +159,6 @@ static void store_panel(const attention_t *t, const panel_t *p) {
         for (int64_t c = 0; col != 1 && c < some; c++)
             for (int64_t d = 0; d < t->value_size; d++) out[(i + c) * row + d * col] = p->out[d * KN_PANEL + i + c];
     }
-}
-
-INL vf capped(const attention_t *t, vf x) {
-    return t->softcap == 0.0f ? x : vtanh(x / set1(t->softcap)) * set1(t->softcap);
 }
 
 // Cap, bias and the maximum of VF columns; returns which of them see a key.
@@ -325,117 +271,6 @@ static void attend_unit(const attention_t *t, float *scratch, int64_t first, int
     for (int64_t i = 0; i < used; i++) store_panel(t, panels + i);
 }
 
-// ---- few queries: row by row --------------------------------------------------------------------
-
-// scores[j] = key from + j times q, which is padded with zeros
-static void row_scores(const attention_t *t, float *scores, const float *q, int64_t from, int64_t count) {
-    int64_t row = t->n[KN_ATT_K + 2], col = t->n[KN_ATT_K + 3], size = t->size;
-    const float *k = t->k + from * row;
-    if (col == 1) {
-        for (int64_t j = 0; j < count; j += VF) {
-            vf x[VF];
-            for (int64_t r = 0; r < VF; r++) {
-                const float *key = k + kn_least(j + r, count - 1) * row;
-                for (int64_t d = 0; d < size; d += LINE) __builtin_prefetch(key + AHEAD * row + d);
-                vf a = set1(0.0f), b = a;
-                int64_t d = 0;
-                for (; d + 2 * VF <= size; d += 2 * VF) {
-                    a += ld(key + d) * ld(q + d);
-                    b += ld(key + d + VF) * ld(q + d + VF);
-                }
-                if (d + VF <= size) {
-                    a += ld(key + d) * ld(q + d);
-                    d += VF;
-                }
-                if (d < size) b += ld_part(key + d, size - d) * ld(q + d);
-                x[r] = a + b;
-            }
-            st_count(scores + j, kn_vector_sums(x), count - j);
-        }
-        return;
-    }
-    for (int64_t j = 0; j < count; j++) scores[j] = 0;
-    for (int64_t d = 0; d < size; d++) {
-        const float *x = k + d * col;
-        if (row == 1)
-            for (int64_t j = 0; j < count; j++) scores[j] += q[d] * x[j];
-        else
-            for (int64_t j = 0; j < count; j++) scores[j] += q[d] * x[j * row];
-    }
-}
-
-// out[..] += the values from `from` on, weighted
-static void row_values(const attention_t *t, float *out, const float *weights, int64_t from, int64_t count) {
-    int64_t row = t->n[KN_ATT_V + 2], col = t->n[KN_ATT_V + 3];
-    const float *v = t->v + from * row;
-    int64_t d = 0;
-    for (; col == 1 && d + 4 * VF <= t->value_size; d += 4 * VF) {
-        vf a = ld(out + d), b = ld(out + d + VF), c = ld(out + d + 2 * VF), e = ld(out + d + 3 * VF);
-        for (int64_t j = 0; j < count; j++) {
-            const float *x = v + j * row + d;
-            vf w = set1(weights[j]);
-            for (int64_t i = 0; i < 4 * VF; i += LINE) __builtin_prefetch(x + AHEAD * row + i);
-            a += w * ld(x);
-            b += w * ld(x + VF);
-            c += w * ld(x + 2 * VF);
-            e += w * ld(x + 3 * VF);
-        }
-        st(out + d, a), st(out + d + VF, b), st(out + d + 2 * VF, c), st(out + d + 3 * VF, e);
-    }
-    for (; col == 1 && d < t->value_size; d += VF) {
-        int64_t some = t->value_size - d;
-        vf a = ld_count(out + d, some);
-        for (int64_t j = 0; j < count; j++) a += set1(weights[j]) * ld_count(v + j * row + d, some);
-        st_count(out + d, a, some);
-    }
-    for (; d < t->value_size; d++)
-        for (int64_t j = 0; j < count; j++) out[d] += weights[j] * v[j * row + d * col];
-}
-
-static void attend_row(const attention_t *t, float *scratch, int64_t query) {
-    int64_t from, stop, padded = (t->size + VF - 1) / VF * VF;
-    float *scores = scratch, *bias = scores + BLOCK, *q = bias + BLOCK, *out = q + padded;
-    const int64_t *qs = t->n + KN_ATT_Q, *os = t->n + KN_ATT_OUT;
-    for (int64_t d = 0; d < padded; d++) q[d] = d < t->size ? t->q[query * qs[2] + d * qs[3]] * t->scale : 0.0f;
-    for (int64_t d = 0; d < t->value_size; d++) out[d] = 0;
-    float top = minus_infinity, sum = 0;
-    int seen = 0, biased = t->bias || t->whole;
-    visible(t, query, query, &from, &stop);
-    for (; from < stop; from += BLOCK) {
-        int64_t count = kn_least(BLOCK, stop - from);
-        row_scores(t, scores, q, from, count);
-        if (t->bias) bias_row(t, bias, query, from, count);
-        for (int64_t j = 0; t->whole && j < count; j++) { // as in `hide`
-            int64_t key = from + j - t->offset - query;
-            bias[j] = (t->bias ? bias[j] : 0.0f) + (key < -t->left || key > t->right ? minus_infinity : 0.0f);
-        }
-        for (int64_t j = 0; j < count; j += VF) {
-            int64_t some = kn_least(VF, count - j);
-            vf y = capped(t, ld_count(scores + j, some));
-            if (biased) y += ld_count(bias + j, some);
-            st_count(scores + j, y, some);
-        }
-        seen |= !biased;
-        for (int64_t j = 0; biased && !seen && j < count; j++) seen = !(bias[j] == minus_infinity);
-        float before = top, largest = kn_row_max(scores, 1, count);
-        top = largest > before ? largest : before;
-        float shift = top == minus_infinity ? 0.0f : top;
-        vf total = set1(0.0f);
-        for (int64_t j = 0; j < count; j += VF) {
-            int64_t some = kn_least(VF, count - j);
-            vf y = kn_exp_below((some < VF ? ld_part_or(scores + j, some, minus_infinity) : ld(scores + j)) - set1(shift));
-            st_count(scores + j, y, some);
-            total += y;
-        }
-        float factor = kn_exp_below(set1(before - shift))[0];
-        sum = sum * factor + kn_lanes_sum(total);
-        for (int64_t d = 0; d < t->value_size; d++) out[d] *= factor;
-        row_values(t, out, scores, from, count);
-    }
-    for (int64_t d = 0; d < t->value_size; d++)
-        t->out[query * os[2] + d * os[3]] = seen ? out[d] / sum : 0.0f;
-}
-
 // ---- units --------------------------------------------------------------------------------------
 
 static void head_at(attention_t *t, char *const *p, int64_t batch, int64_t head) {
@@ -456,6 +291,20 @@ static void head_at(attention_t *t, char *const *p, int64_t batch, int64_t head)
     }
 }
 
+// A few queries of a head; a single one together with those of heads that share its keys.
+static void attend_few(const attention_t *t, char *const *p, float *scratch, int64_t number, int64_t first, int64_t count) {
+    int64_t heads = t->n[KN_ATT_HEADS], shared = heads / t->n[KN_ATT_KV_HEADS], together = count == 1 ? FEW : 1;
+    while (shared % together) together--;
+    if (number % heads % together) return; // done with an earlier head
+    kn_attention_row rows[FEW];
+    for (int64_t i = 0; i < kn_most(count, together); i++) {
+        rows[i].head = *t;
+        rows[i].query = count == 1 ? first : first + i;
+        if (count == 1) head_at(&rows[i].head, p, number / heads, number % heads + i);
+    }
+    kn_attend_few(rows, scratch, kn_most(count, together));
+}
+
 static void attention(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
     const int64_t far = (int64_t)1 << 40; // no position is beyond it
     attention_t t = {.n = n, .queries = n[KN_ATT_QUERIES], .size = n[KN_ATT_SIZE], .value_size = n[KN_ATT_VALUE_SIZE]};
@@ -474,7 +323,7 @@ static void attention(const int64_t *n, char *const *p, char *scratch, int64_t b
         if (count > FEW)
             attend_unit(&t, (float *)(void *)scratch, first, count);
         else
-            for (int64_t i = 0; i < count; i++) attend_row(&t, (float *)(void *)scratch, first + i);
+            attend_few(&t, p, (float *)(void *)scratch, unit / blocks, first, count);
     }
 }
 
