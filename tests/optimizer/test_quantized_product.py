@@ -361,7 +361,7 @@ def test_sums_of_large_weights_are_computed_before_running():
         return g.matmul_integer(g.cast(x, DType.UINT8), w, g.constant(np.uint8(3)))
 
     graph = build_graph(build, {"x": ("int32", ["n", 600])})
-    out, _ = optimized(graph, sum_of_codes=1, integer_bias=1)
+    out, _ = optimized(graph, integer_bias=1)
     assert ops(out) == {"Cast": 1, "MatMul": 1, "add": 1}
     x = {"x": np.arange(1200, dtype=np.int32).reshape(2, 600) % 256}
     (want,), (got,) = (cpu_eval_graph(g, x).values() for g in (graph, out))
