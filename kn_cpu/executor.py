@@ -47,8 +47,11 @@ def check_memory(plan: Plan, bound: BoundStage) -> None:
     if total > limit:
         members = (*bound.stage.arena.members, *bound.stage.outputs)
         sizes = [*bound.allocation.sizes.tolist(), *outputs.tolist()]
-        nbytes, largest = max(zip(sizes, members, strict=True))
-        step = plan.steps[plan.births[largest]]
+        # of several, the one that is made first
+        nbytes, birth, largest = max(
+            (n, -plan.births[m], m) for n, m in zip(sizes, members, strict=True)
+        )
+        step = plan.steps[-birth]
         raise OutOfMemoryError(
             f"node {step.label} ({step.kind}) would make {plan.buffers[largest].name} with "
             f"{nbytes:,} bytes, and {total:,} would be in use; {limit:,} are available"
