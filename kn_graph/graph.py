@@ -472,7 +472,14 @@ def _is_data(size: Size) -> bool:
 
 
 def _sizes_of(types: Iterable[ValueType]) -> list[Size]:
-    return [s for t in types for inner in tensor_types_of(t) for s in inner.shape]
+    sizes: list[Size] = []
+    for t in types:
+        if isinstance(t, TensorType):
+            sizes += t.shape
+        else:
+            for inner in tensor_types_of(t):
+                sizes += inner.shape
+    return sizes
 
 
 def _united(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:

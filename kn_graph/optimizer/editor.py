@@ -38,6 +38,7 @@ class Editor:
         self.compact: dict[Value, np.ndarray[Any, Any]] = {}
         self.steps: dict[tuple[Value, str, int], Any] = {}
         self._forward: dict[Value, Value] = {}
+        self._operands: dict[Node, tuple[Value, ...]] = {}
         self._users: dict[Value, dict[Node, int]] = {}
         self._pinned: dict[Value, int] = {}
         self._alive: set[Node] = set()
@@ -60,9 +61,15 @@ class Editor:
 
     def operands(self, node: Node) -> tuple[Value, ...]:
         """Return the operands of a node as they are now."""
+        known = self._operands.get(node)
+        if known is not None:
+            return known
         for v in node.operands:
             if v in self._forward:
-                return tuple([self.resolve(v) for v in node.operands])
+                found = tuple([self.resolve(v) for v in node.operands])
+                if node in self._alive:  # or nobody would tell when they change
+                    self._operands[node] = found
+                return found
         return node.operands
 
     def users(self, v: Value) -> list[Node]:
@@ -111,6 +118,7 @@ class Editor:
         mine = self._users.setdefault(new, {})
         for node, count in users.items():
             mine[node] = mine.get(node, 0) + count
+            self._operands.pop(node, None)
         pins = self._pinned.pop(old, 0)
         if pins:
             self._pinned[new] = self._pinned.get(new, 0) + pins
@@ -149,6 +157,7 @@ class Editor:
                 users = self._users.get(v, {})
                 users.pop(current, None)
                 stack.append(v.node)
+            self._operands.pop(current, None)
         return died
 
     # ---- the result -------------------------------------------------------------------------

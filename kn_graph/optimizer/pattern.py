@@ -21,6 +21,7 @@ import numpy as np
 from kn_graph.op import Op
 from kn_graph.ops.elementwise import Binary, Cast, Compare, Unary
 from kn_graph.ops.layout import Broadcast, View
+from kn_graph.ops.source import Constant
 from kn_graph.optimizer.editor import Editor
 from kn_graph.value import Node, Value
 
@@ -247,13 +248,19 @@ def uniform_scalar(edit: Editor, v: Value) -> np.generic | None:
     v = edit.resolve(v)
     while isinstance(v.node.op, (View, Broadcast)):
         (v,) = edit.operands(v.node)
-    a = v.constant
-    if a is None or a.size == 0 or a.nbytes > 65536 or a.dtype == object:
+    if not isinstance(v.node.op, Constant):
         return None
     if v not in edit.uniform:
-        first: np.generic = a.reshape(-1)[0]
-        edit.uniform[v] = None if a.size > 1 and not (a == first).all() else first
+        edit.uniform[v] = _repeated(v.node.op.array)
     return edit.uniform[v]
+
+
+def _repeated(a: np.ndarray[AnyObject, AnyObject]) -> np.generic | None:
+    """Return the element that all of an array are equal to."""
+    if a.size == 0 or a.nbytes > 65536 or a.dtype == object:
+        return None
+    first: np.generic = a.reshape(-1)[0]
+    return None if a.size > 1 and not (a == first).all() else first
 
 
 def uniform_number(edit: Editor, v: Value) -> float | None:
