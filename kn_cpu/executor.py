@@ -175,10 +175,10 @@ class CpuExecutor:
 
     def _in_order(self, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
         """Return the inputs in the graph's order; none if they are not all there, or others."""
-        if len(inputs) != len(self._names):
+        if not isinstance(inputs, (dict, list)) or len(inputs) != len(self._names):
             return []
-        if not isinstance(inputs, dict):
-            return inputs if isinstance(inputs, list) else []
+        if isinstance(inputs, list):
+            return inputs
         try:
             return [inputs[n] for n in self._names]
         except KeyError:
