@@ -14,9 +14,6 @@ __all__ = ["integer_gemm_call"]
 PARTS = 4
 """Into how many blocks rows and columns are cut each, where they are long."""
 
-FEW = 12
-"""Rows that are not cut."""
-
 
 def integer_gemm_call(
     registers: Registers,
@@ -67,8 +64,8 @@ def integer_gemm_call(
 def _blocks(registers: Registers, rows: Size, cols: Size, *, packed: bool) -> tuple[Size, Size]:
     """Return how many rows and columns a unit has: a right operand is packed for each block."""
     tile, panel = registers.rows, registers.panel
-    most = 8 * tile if packed else 32 * tile
-    return shared_block(rows, most, tile, PARTS), shared_block(cols, 8 * panel, panel, PARTS)
+    most, parts = (8 * tile, PARTS) if packed else (32 * tile, 1)
+    return shared_block(rows, most, tile, parts), shared_block(cols, 8 * panel, panel, PARTS)
 
 
 def _scratch(
