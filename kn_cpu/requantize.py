@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 from kn_cpu.integer import Finish, Target
@@ -43,19 +45,25 @@ class Requantize:
     extras: tuple[Operand, ...] = ()
 
 
-def requantize(program: ScalarProgram | None, extras: tuple[Operand, ...], axis: int) -> Requantize:
+def requantize(
+    program: ScalarProgram | None,
+    extras: tuple[Operand, ...],
+    axis: int,
+    constants: Container[int] = (),
+) -> Requantize:
     """Return a program as far as kernels have room for it.
 
     Args:
         program: of the sums, its first input; None to store them as they are.
         extras: its other inputs.
         axis: of the columns.
+        constants: buffers whose numbers are finite: what is no number is left to programs.
     """
     if program is None:
         return Requantize()
     if len(program.outputs) != 1:
         return Requantize(rest=program, extras=extras)
-    return _Reader(program, extras, axis).read()
+    return _Reader(program, extras, axis, constants).read()
 
 
 class _Reader:
@@ -65,8 +73,14 @@ class _Reader:
         current: the register that is absorbed last.
     """
 
-    def __init__(self, program: ScalarProgram, extras: tuple[Operand, ...], axis: int) -> None:
-        self.program, self.extras, self.axis = program, extras, axis
+    def __init__(
+        self,
+        program: ScalarProgram,
+        extras: tuple[Operand, ...],
+        axis: int,
+        constants: Container[int],
+    ) -> None:
+        self.program, self.extras, self.axis, self.constants = program, extras, axis, constants
         self.reads = Counter(r for s in program.instructions for r in s.operands)
         self.reads.update(program.outputs)
         self.current = 0
@@ -136,7 +150,7 @@ class _Reader:
         if at is None:
             return found
         number, operand = self._number(self._other(at)), self._operand(self._other(at))
-        if number is not None:
+        if number is not None and isfinite(number):
             self.current = at
             return replace(found, finish=replace(found.finish, factor=number))
         step = None if operand is None else _column_step(operand, self.axis)
@@ -148,6 +162,8 @@ class _Reader:
     def _rounded(self, found: Requantize) -> Requantize | None:
         """Return the whole program, if it rounds, clamps and stores bytes; else change nothing."""
         start = self.current
+        if found.scale is not None and found.scale.buffer not in self.constants:
+            return None
         rounded = self._round(found)
         if rounded is None:
             self.current = start

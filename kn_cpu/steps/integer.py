@@ -105,7 +105,7 @@ def finished(
         pointers: of the kernel, where None is the result; bias, scale, program's follow.
         make: builds the call.
     """
-    end = requantize(step.program, step.extras, axis)
+    end = requantize(step.program, step.extras, axis, _finite(low, step))
     out = step.writes[0]
     if end.rest is None:
         made = make(out, out.layout, end.finish, None)
@@ -118,6 +118,16 @@ def finished(
         made = make(sums, sums.layout, Finish(), None)
         first = NativeCall(family, made, (*_with(pointers, sums), None, None))
         return [first, *low.scalar(step.program, step.writes, (sums, *step.extras))]
+
+
+def _finite(low: Lowering, step: Step) -> frozenset[int]:
+    """Return the buffers of constants that are numbers."""
+    arrays = {o.buffer: low.constant(o) for o in step.extras}
+    return frozenset(
+        b
+        for b, a in arrays.items()
+        if a is not None and a.dtype.kind == "f" and np.isfinite(a).all()
+    )
 
 
 def _with(pointers: tuple[Pointer, ...], out: Operand) -> tuple[Pointer, ...]:

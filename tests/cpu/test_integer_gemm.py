@@ -98,6 +98,20 @@ def test_batches_strides_and_programs(
     assert_exact(g, feeds)
 
 
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8])
+def test_scales_that_are_no_numbers(dtype: DType) -> None:
+    rng = np.random.default_rng(0)
+    g = Graph("scales")
+    x = g.input("x", "uint8", [5, 7])
+    sums = g.matmul(x, g.constant(integers(rng, "int8", 7, 6)), out_dtype=DType.INT32)
+    scale = g.broadcast(g.input("scale", "float32", [1, 6]), [5, 6])
+    g.output("y", g.requantize(sums, scale, None, dtype=dtype))
+    scales = np.array([[np.nan, np.inf, -np.inf, 1e30, 0, 1e-2]], np.float32)
+    values = integers(rng, "uint8", 5, 7)
+    values[2] = 0
+    assert_exact(g, {"x": values, "scale": scales})
+
+
 def test_symbolic_sizes() -> None:
     rng = np.random.default_rng(0)
     g = Graph("symbolic")
