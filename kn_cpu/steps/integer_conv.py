@@ -22,6 +22,7 @@ from kn_cpu.integer_conv import (
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.product import BlockProgram
 from kn_cpu.steps.integer import PackedWeights, computed_weights, finished, packed_weights
+from kn_cpu.steps.spacing import channels_last
 from kn_graph.dtype import DType
 from kn_graph.ops.conv import Conv
 from kn_plan.layout import StridedLayout
@@ -30,6 +31,9 @@ from kn_plan.plan import Operand, Step
 __all__ = ["integer_conv"]
 
 Array = np.ndarray[Any, Any]
+
+FEW = 4
+"""Channels up to which lines of single ones are copied into windows."""
 
 
 def integer_conv(low: Lowering, step: Step, op: Conv) -> Calls:
@@ -41,17 +45,22 @@ def integer_conv(low: Lowering, step: Step, op: Conv) -> Calls:
     problem = ConvProblem(
         x.layout, step.writes[0].layout, kernel, op.strides, op.dilations, op.pads, op.groups
     )
+    before: Calls = []
+    if is_channels_first(problem) and not _has_few_channels(problem):
+        turned = channels_last(low, x)
+        before = [low.copy(turned, x)]
+        x, problem = turned, replace(problem, x=turned.layout)
     if array is not None and not array.size:
         array = None
     if array is not None and is_depthwise(replace(problem, out=_last(problem.out))):
-        return _depthwise(low, step, problem, array)
+        return [*before, *_depthwise(low, step, x, problem, array)]
     first = is_channels_first(problem)
-    before: Calls = []
     if array is not None:
         matrices = integer_conv_weights(array, op.groups, channels_first=first)
         weights = packed_weights(low, w, matrices, low.dtype(x), order=int(first))
     else:
-        weights, before = _computed(low, w, op, low.dtype(x), channels_first=first)
+        weights, packing = _computed(low, w, op, low.dtype(x), channels_first=first)
+        before += packing
 
     def make(
         _: Operand, out: StridedLayout, finish: Finish, program: BlockProgram | None
@@ -88,8 +97,15 @@ def _last(out: StridedLayout) -> StridedLayout:
     return StridedLayout(out.sizes, (0, 1, *(0 for _ in out.sizes[2:])))
 
 
-def _depthwise(low: Lowering, step: Step, problem: ConvProblem, array: Array) -> Calls:
-    x, w = step.reads
+def _has_few_channels(problem: ConvProblem) -> bool:
+    """Return whether windows are best copied from channels that lie one after another."""
+    channels = problem.channels
+    few = isinstance(channels, int) and channels <= FEW and problem.groups == 1
+    return few and any(k != 1 for k in problem.kernel)
+
+
+def _depthwise(low: Lowering, step: Step, x: Operand, problem: ConvProblem, array: Array) -> Calls:
+    w = step.reads[1]
     (weights,) = low.keep(
         (w.buffer, w.layout, "taps"), 1, lambda: [integer_depthwise_weights(low.registers, array)]
     )
