@@ -15,6 +15,7 @@ from kn_cpu.lowering import Calls, Lowering, run_alone
 from kn_cpu.product import BlockProgram, ceil_to
 from kn_cpu.requantize import Requantize, requantize
 from kn_cpu.scalar import ScalarRefusal, compile_program
+from kn_cpu.steps.spacing import channels_last
 from kn_graph.dim import ceildiv
 from kn_graph.dtype import DType
 from kn_graph.pages import forget_pages
@@ -108,8 +109,10 @@ def finished(
     end = requantize(step.program, step.extras, axis, _finite(low, step))
     out = step.writes[0]
     if end.rest is None:
-        made = make(out, out.layout, end.finish, None)
-        return [NativeCall(family, made, (*_with(pointers, out), end.bias, end.scale))]
+        direct = _dense_columns(low, out, axis)
+        made = make(direct, direct.layout, end.finish, None)
+        first = NativeCall(family, made, (*_with(pointers, direct), end.bias, end.scale))
+        return [first] if direct is out else [first, low.copy(out, direct)]
     try:
         return _through_blocks(low, step, family, pointers, make, end)
     except ValueError:  # the program's operands do not lie as its blocks do
@@ -118,6 +121,14 @@ def finished(
         made = make(sums, sums.layout, Finish(), None)
         first = NativeCall(family, made, (*_with(pointers, sums), None, None))
         return [first, *low.scalar(step.program, step.writes, (sums, *step.extras))]
+
+
+def _dense_columns(low: Lowering, out: Operand, axis: int) -> Operand:
+    """Return memory whose columns lie side by side: the result, or what is turned behind it."""
+    layout = out.layout
+    if layout.strides[axis] == 1 or layout.sizes[axis] == 1:
+        return out
+    return low.temporary(low.dtype(out), layout.sizes) if axis != 1 else channels_last(low, out)
 
 
 def _finite(low: Lowering, step: Step) -> frozenset[int]:
