@@ -37,16 +37,20 @@ INL int64_t index_at(const gather_t *t, int64_t place) {
     }
 }
 
-// Finds the offset that the index tuple at `place` points to. Returns 0, and notes it, where an index
-// does not exist; several units may do so at once.
+// Notes that index i of a tuple does not exist; several units may do so at once.
+static void report(const gather_t *t, int64_t index, int64_t i) {
+    __atomic_store_n(t->status + 1, index, __ATOMIC_RELAXED);
+    __atomic_store_n(t->status + 2, i, __ATOMIC_RELAXED);
+    __atomic_store_n(t->status, 1, __ATOMIC_RELAXED);
+}
+
+// Finds the offset that the index tuple at `place` points to. Returns 0 where an index does not exist.
 INL int pointed(const gather_t *t, int64_t place, int64_t *offset) {
     *offset = 0;
     for (int64_t i = 0; i < t->n[KN_GATHER_DEPTH]; i++, place += t->n[KN_GATHER_DEPTH_STEP]) {
         int64_t size = t->pairs[2 * i], index = index_at(t, place), at = index < 0 ? index + size : index;
         if (at < 0 || at >= size) {
-            __atomic_store_n(t->status + 1, index, __ATOMIC_RELAXED);
-            __atomic_store_n(t->status + 2, i, __ATOMIC_RELAXED);
-            __atomic_store_n(t->status, 1, __ATOMIC_RELAXED);
+            report(t, index, i);
             return 0;
         }
         *offset += at * t->pairs[2 * i + 1];
@@ -61,6 +65,49 @@ INL void move_element(char *out, const char *x, int64_t bytes) {
     case 4: memcpy(out, x, 4); break;
     default: memcpy(out, x, 8); break;
     }
+}
+
+// ---- runs of indices that have an element each --------------------------------------------------
+
+// Along one axis; steps are from one index to the next. The last two are constants where this is inlined.
+INL void gather_along(const gather_t *t, char *out, int64_t out_step, const char *x, int64_t x_step, int64_t from,
+                      int64_t from_step, int64_t count, int64_t bytes, int64_t index_bytes) {
+    const int64_t size = t->pairs[0], stride = t->pairs[1];
+    const int64_t *longs = (const int64_t *)(const void *)t->indices + from;
+    const int32_t *ints = (const int32_t *)(const void *)t->indices + from;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t index = index_bytes == 8 ? longs[i * from_step] : ints[i * from_step];
+        const int64_t at = index < 0 ? index + size : index;
+        if ((uint64_t)at < (uint64_t)size)
+            move_element(out + i * out_step * bytes, x + (i * x_step + at * stride) * bytes, bytes);
+        else
+            report(t, index, 0);
+    }
+}
+
+static void gather_run(const gather_t *t, char *out, int64_t out_step, const char *x, int64_t x_step, int64_t from,
+                       int64_t from_step, int64_t count) {
+    const int64_t index_bytes = t->n[KN_GATHER_INDEX_BYTES], bytes = t->bytes;
+#define KN_ALONG(b, i) gather_along(t, out, out_step, x, x_step, from, from_step, count, b, i)
+    if (t->n[KN_GATHER_DEPTH] == 1 && index_bytes == 8) {
+        switch (bytes) {
+        case 1: KN_ALONG(1, 8); return;
+        case 2: KN_ALONG(2, 8); return;
+        case 4: KN_ALONG(4, 8); return;
+        default: KN_ALONG(8, 8); return;
+        }
+    }
+    if (t->n[KN_GATHER_DEPTH] == 1 && index_bytes == 4) {
+        if (bytes == 4)
+            KN_ALONG(4, 4);
+        else
+            KN_ALONG(bytes, 4);
+        return;
+    }
+#undef KN_ALONG
+    for (int64_t i = 0, at; i < count; i++)
+        if (pointed(t, from + i * from_step, &at))
+            move_element(out + i * out_step * bytes, x + (i * x_step + at) * bytes, bytes);
 }
 
 // ---- combination --------------------------------------------------------------------------------
@@ -109,7 +156,8 @@ static void combine_element(const gather_t *t, char *out, const char *x) {
 // The elements of one index that lie along the last inner axis.
 static void move_row(const gather_t *t, char *out, int64_t out_step, const char *x, int64_t x_step, int64_t count) {
     if (t->n[KN_GATHER_FN] != KN_SCATTER_SET) {
-        for (int64_t i = 0; i < count; i++) combine_element(t, out + i * out_step * t->bytes, x + i * x_step * t->bytes);
+        for (int64_t i = 0; i < count; i++)
+            combine_element(t, out + i * out_step * t->bytes, x + i * x_step * t->bytes);
         return;
     }
     if (out_step == 1 && x_step == 1 && count > 1) {
@@ -118,15 +166,6 @@ static void move_row(const gather_t *t, char *out, int64_t out_step, const char 
     }
     for (int64_t i = 0; i < count; i++)
         move_element(out + i * out_step * t->bytes, x + i * x_step * t->bytes, t->bytes);
-}
-
-// A run of indices that have one element each, to gather.
-INL void move_single(const gather_t *t, char *out, int64_t out_step, const char *x, int64_t from, int64_t from_step,
-                     int64_t count, int64_t bytes) {
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at;
-        if (pointed(t, from + i * from_step, &at)) move_element(out + i * out_step * bytes, x + at * bytes, bytes);
-    }
 }
 
 static void gather_single(const gather_t *t, const kn_axes *outer, const kn_axes *index, int64_t number, int64_t stop) {
@@ -142,10 +181,7 @@ static void gather_single(const gather_t *t, const kn_axes *outer, const kn_axes
         char *out = t->out + (base.offset[OUT] + of.offset[OUT] + i * out_step) * t->bytes;
         const char *x = t->x + base.offset[X] * t->bytes;
         int64_t from = base.offset[INDEX] + of.offset[INDEX] + i * from_step;
-        if (t->bytes == 4)
-            move_single(t, out, out_step, x, from, from_step, count, 4);
-        else
-            move_single(t, out, out_step, x, from, from_step, count, t->bytes);
+        gather_run(t, out, out_step, x, 0, from, from_step, count);
         number += count;
     }
 }
@@ -218,12 +254,20 @@ INL void elements(const int64_t *n, char *const *p, int64_t begin, int64_t end, 
     int64_t row = axes.size[last], number = kn_share(total, units, begin), stop = kn_share(total, units, end);
     kn_place at;
     kn_place_at(&at, &outer, number / row);
+    const int64_t out_step = axes.stride[OUT][last], x_step = axes.stride[X][last];
+    const int64_t from_step = axes.stride[INDEX][last];
     for (int64_t i = number % row; number < stop; i = 0) {
-        for (; i < row && number < stop; i++, number++) {
-            int64_t offset;
-            if (!pointed(&t, at.offset[INDEX] + i * axes.stride[INDEX][last], &offset)) continue;
-            int64_t to = at.offset[OUT] + i * axes.stride[OUT][last], from = at.offset[X] + i * axes.stride[X][last];
-            *(scatter ? &to : &from) += offset;
+        if (!scatter) {
+            int64_t count = kn_least(row - i, stop - number);
+            gather_run(&t, t.out + (at.offset[OUT] + i * out_step) * t.bytes, out_step,
+                       t.x + (at.offset[X] + i * x_step) * t.bytes, x_step, at.offset[INDEX] + i * from_step, from_step,
+                       count);
+            number += count;
+        }
+        for (; scatter && i < row && number < stop; i++, number++) {
+            int64_t offset, to = at.offset[OUT] + i * out_step, from = at.offset[X] + i * x_step;
+            if (!pointed(&t, at.offset[INDEX] + i * from_step, &offset)) continue;
+            to += offset;
             if (t.n[KN_GATHER_FN] != KN_SCATTER_SET)
                 combine_element(&t, t.out + to * t.bytes, t.x + from * t.bytes);
             else

@@ -216,28 +216,49 @@ static void pool(const int64_t *n, char *const *p, char *scratch, int64_t begin,
 
 enum { INDEX_OUT, INDEX_INDICES, INDEX_X, INDEX_OPERANDS };
 
-// The largest element of a window, or its first NaN; returns its place among the spatial axes.
-static int64_t largest(const pool_t *t, const float *x, const int64_t *window, float *best) {
-    const int64_t *n = t->n, *in = n + KN_POOL_IN;
-    taps_t taps[SPATIAL];
-    int64_t found = -1, from[SPATIAL];
-    for (int a = 0; a < SPATIAL; a++) {
-        taps[a] = taps_at(t, a, window[a]);
-        from[a] = window[a] * n[KN_POOL_STEP + a] - n[KN_POOL_BEFORE + a];
-        x += tap_offset(t, a, window[a], 0);
-    }
-    *best = -__builtin_inff();
-    const int64_t *step = n + KN_POOL_X_STRIDE, *dilation = n + KN_POOL_DILATION;
+// Where a window begins along an axis of x.
+static int64_t first_of(const pool_t *t, int axis, int64_t window) {
+    return window * t->n[KN_POOL_STEP + axis] - t->n[KN_POOL_BEFORE + axis];
+}
+
+// The largest element of a window, or its first NaN; returns its place among the spatial axes. x points to
+// where the window begins, whose place is `first`; `step` says how places follow along each axis.
+INL int64_t largest(const int64_t *n, const float *x, const taps_t *taps, int64_t first, const int64_t *step,
+                    float *out) {
+    const int64_t *x_step = n + KN_POOL_X_STRIDE, *dilation = n + KN_POOL_DILATION;
+    int64_t found = -1;
+    float best = -__builtin_inff();
     for (int64_t i = taps[D].first; i < taps[D].stop; i++)
-        for (int64_t j = taps[H].first; j < taps[H].stop; j++)
+        for (int64_t j = taps[H].first; j < taps[H].stop; j++) {
+            const float *row = x + i * dilation[D] * x_step[D] + j * dilation[H] * x_step[H];
+            const int64_t place = first + i * dilation[D] * step[D] + j * dilation[H] * step[H];
             for (int64_t k = taps[W].first; k < taps[W].stop; k++) {
-                float v = x[i * dilation[D] * step[D] + j * dilation[H] * step[H] + k * dilation[W] * step[W]];
-                if (found >= 0 && !(v > *best || (v != v && *best == *best))) continue;
-                int64_t d = from[D] + i * dilation[D], h = from[H] + j * dilation[H], w = from[W] + k * dilation[W];
-                *best = v;
-                found = n[KN_POOL_INDEX_TURNED] ? (w * in[H] + h) * in[D] + d : (d * in[H] + h) * in[W] + w;
+                const float v = row[k * dilation[W] * x_step[W]];
+                const int better = (found < 0) | (v > best) | ((v != v) & (best == best));
+                best = better ? v : best;
+                found = better ? place + k * dilation[W] * step[W] : found;
             }
+        }
+    *out = best;
     return found;
+}
+
+// A row of windows; out, indices and x are at its first one, and at element 0 of the spatial axes, whose
+// place is `before`.
+static void row_of_indices(const pool_t *t, float *out, int64_t *indices, const float *x, int64_t d, int64_t h,
+                           int64_t before) {
+    const int64_t *n = t->n;
+    const int64_t *in = n + KN_POOL_IN, turned = n[KN_POOL_INDEX_TURNED];
+    const int64_t step[SPATIAL] = {turned ? 1 : in[H] * in[W], turned ? in[D] : in[W], turned ? in[D] * in[H] : 1};
+    taps_t taps[SPATIAL] = {taps_at(t, D, d), taps_at(t, H, h)};
+    before += first_of(t, D, d) * step[D] + first_of(t, H, h) * step[H];
+    x += tap_offset(t, D, d, 0) + tap_offset(t, H, h, 0);
+    for (int64_t w = 0; w < n[KN_POOL_OUT + W]; w++) {
+        taps[W] = taps_at(t, W, w);
+        indices[w * n[KN_POOL_INDEX_STRIDE + W]] =
+            largest(n, x + tap_offset(t, W, w, 0), taps, before + first_of(t, W, w) * step[W], step,
+                    out + w * n[KN_POOL_OUT_STRIDE + W]);
+    }
 }
 
 static void pool_index(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
@@ -245,24 +266,20 @@ static void pool_index(const int64_t *n, char *const *p, char *scratch, int64_t 
     pool_t t = {.n = n};
     kn_axes lead;
     kn_axes_read(&lead, n + KN_POOL_INDEX_AXES, (int)n[KN_POOL_INDEX_LEAD], INDEX_OPERANDS);
-    const int64_t *in = n + KN_POOL_IN, *out = n + KN_POOL_OUT;
-    int64_t windows = out[D] * out[H] * out[W], total = kn_axes_count(&lead) * windows;
-    if (total == 0) return;
-    int64_t number = kn_share(total, n[KN_POOL_UNITS], begin), stop = kn_share(total, n[KN_POOL_UNITS], end);
+    const int64_t *in = n + KN_POOL_IN, *out = n + KN_POOL_OUT, *index_step = n + KN_POOL_INDEX_STRIDE;
+    int64_t rows = out[D] * out[H], total = kn_axes_count(&lead) * rows, units = n[KN_POOL_UNITS];
+    if (total * out[W] == 0) return;
+    int64_t number = kn_share(total, units, begin), stop = kn_share(total, units, end);
     for (; number < stop; number++) {
-        int64_t rest = number % windows, plane = number / windows;
-        int64_t window[SPATIAL] = {rest / out[W] / out[H], rest / out[W] % out[H], rest % out[W]};
+        int64_t plane = number / rows, d = number % rows / out[H], h = number % out[H];
         kn_place at;
         kn_place_at(&at, &lead, plane);
-        for (int a = 0; a < SPATIAL; a++) {
-            at.offset[INDEX_OUT] += window[a] * n[KN_POOL_OUT_STRIDE + a];
-            at.offset[INDEX_INDICES] += window[a] * n[KN_POOL_INDEX_STRIDE + a];
-        }
-        const float *x = (const float *)(const void *)p[INDEX_X] + at.offset[INDEX_X];
         float *value = (float *)(void *)p[INDEX_OUT] + at.offset[INDEX_OUT];
-        int64_t found = largest(&t, x, window, value);
         int64_t *index = (int64_t *)(void *)p[INDEX_INDICES] + at.offset[INDEX_INDICES];
-        *index = found < 0 ? -1 : plane * in[D] * in[H] * in[W] + found;
+        value += d * n[KN_POOL_OUT_STRIDE + D] + h * n[KN_POOL_OUT_STRIDE + H];
+        index += d * index_step[D] + h * index_step[H];
+        row_of_indices(&t, value, index, (const float *)(const void *)p[INDEX_X] + at.offset[INDEX_X], d, h,
+                       plane * in[D] * in[H] * in[W]);
     }
 }
 

@@ -7,7 +7,10 @@
 
 enum { VALUES, INDICES, X, OPERANDS };
 
-enum { FEW = 8 }; // a heap pays where at most one of so many is taken
+enum {
+    FEW = 8,    // a heap pays where at most one of so many is taken
+    BLOCK = 128 // keys that are computed together
+};
 
 typedef struct {
     uint64_t key; // in the order that is wanted: the smallest first
@@ -23,25 +26,43 @@ INL uint64_t float_key(uint64_t bits, uint64_t sign, uint64_t infinity) {
     return bits & sign ? sign - size : sign + size;
 }
 
-INL uint64_t key_at(const char *x, int64_t i, int64_t type, int64_t bytes) {
+// keys[i] is that of x[i * step], i < count
+#define KN_KEYS(name, TYPE, key)                                                                           \
+    static void keys_##name(uint64_t *restrict keys, const char *at, int64_t step, int64_t count) {        \
+        const TYPE *x = (const TYPE *)(const void *)at;                                                    \
+        for (int64_t i = 0; i < count; i++) keys[i] = key(x[i * step]);                                    \
+    }
+#define KEY_F16(x) float_key(x, 0x8000, 0x7c00)
+#define KEY_BF16(x) float_key(x, 0x8000, 0x7f80)
+#define KEY_F32(x) float_key(x, 1u << 31, 0x7f800000)
+#define KEY_F64(x) float_key(x, 1ull << 63, 0x7ffull << 52)
+#define KEY_SIGNED(x) ((uint64_t)(int64_t)(x) ^ 1ull << 63)
+#define KEY_UNSIGNED(x) (uint64_t)(x)
+KN_KEYS(f16, uint16_t, KEY_F16)
+KN_KEYS(bf16, uint16_t, KEY_BF16)
+KN_KEYS(f32, uint32_t, KEY_F32)
+KN_KEYS(f64, uint64_t, KEY_F64)
+KN_KEYS(i8, int8_t, KEY_SIGNED)
+KN_KEYS(i16, int16_t, KEY_SIGNED)
+KN_KEYS(i32, int32_t, KEY_SIGNED)
+KN_KEYS(i64, int64_t, KEY_SIGNED)
+KN_KEYS(u8, uint8_t, KEY_UNSIGNED)
+KN_KEYS(u16, uint16_t, KEY_UNSIGNED)
+KN_KEYS(u32, uint32_t, KEY_UNSIGNED)
+KN_KEYS(u64, uint64_t, KEY_UNSIGNED)
+
+typedef void (*keys_fn)(uint64_t *keys, const char *x, int64_t step, int64_t count);
+
+static keys_fn keys_of(int64_t type, int64_t bytes) {
+    static const keys_fn integers[2][4] = {{keys_i8, keys_i16, keys_i32, keys_i64},
+                                           {keys_u8, keys_u16, keys_u32, keys_u64}};
     switch (type) {
-    case KN_SORT_F16: return float_key(((const uint16_t *)(const void *)x)[i], 0x8000, 0x7c00);
-    case KN_SORT_BF16: return float_key(((const uint16_t *)(const void *)x)[i], 0x8000, 0x7f80);
-    case KN_SORT_F32: return float_key(((const uint32_t *)(const void *)x)[i], 1u << 31, 0x7f800000);
-    case KN_SORT_F64: return float_key(((const uint64_t *)(const void *)x)[i], 1ull << 63, 0x7ffull << 52);
+    case KN_SORT_F16: return keys_f16;
+    case KN_SORT_BF16: return keys_bf16;
+    case KN_SORT_F32: return keys_f32;
+    case KN_SORT_F64: return keys_f64;
     }
-    uint64_t bits = 0, sign = type == KN_SORT_SIGNED ? 1ull << 63 : 0;
-    switch (bytes) {
-    case 1: bits = sign ? (uint64_t)((const int8_t *)(const void *)x)[i] : ((const uint8_t *)(const void *)x)[i]; break;
-    case 2:
-        bits = sign ? (uint64_t)((const int16_t *)(const void *)x)[i] : ((const uint16_t *)(const void *)x)[i];
-        break;
-    case 4:
-        bits = sign ? (uint64_t)((const int32_t *)(const void *)x)[i] : ((const uint32_t *)(const void *)x)[i];
-        break;
-    default: bits = ((const uint64_t *)(const void *)x)[i];
-    }
-    return bits ^ sign;
+    return integers[type == KN_SORT_UNSIGNED][bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3];
 }
 
 INL int before(entry_t a, entry_t b) { return a.key < b.key || (a.key == b.key && a.index < b.index); }
@@ -86,23 +107,43 @@ static entry_t *sort_runs(entry_t *from, entry_t *to, int64_t count) {
 
 // ---- lines --------------------------------------------------------------------------------------
 
-INL entry_t entry_at(const int64_t *n, const char *x, int64_t i) {
-    uint64_t key = key_at(x, i * n[KN_SORT_STEPS + X], n[KN_SORT_TYPE], n[KN_SORT_BYTES]);
-    return (entry_t){n[KN_SORT_LARGEST] ? ~key : key, i};
+// The entries [first, first + count) of a line.
+static void read_entries(const int64_t *n, const char *x, entry_t *entries, int64_t first, int64_t count, keys_fn fn) {
+    uint64_t keys[BLOCK], turn = n[KN_SORT_LARGEST] ? UINT64_MAX : 0;
+    const int64_t step = n[KN_SORT_STEPS + X];
+    for (int64_t i = 0; i < count; i += BLOCK) {
+        int64_t some = kn_least(BLOCK, count - i);
+        fn(keys, x + (first + i) * step * n[KN_SORT_BYTES], step, some);
+        for (int64_t j = 0; j < some; j++) entries[i + j] = (entry_t){keys[j] ^ turn, first + i + j};
+    }
+}
+
+// Lets the entries from the place `first` on into a heap of the best ones. They have higher indices: equal
+// keys stay out.
+static void select_entries(const int64_t *n, const char *x, entry_t *heap, int64_t first, keys_fn fn) {
+    uint64_t keys[BLOCK], turn = n[KN_SORT_LARGEST] ? UINT64_MAX : 0;
+    const int64_t step = n[KN_SORT_STEPS + X], size = n[KN_SORT_SIZE];
+    for (int64_t i = first; i < size; i += BLOCK) {
+        int64_t some = kn_least(BLOCK, size - i);
+        fn(keys, x + i * step * n[KN_SORT_BYTES], step, some);
+        int better = 0;
+        const uint64_t worst = heap[0].key;
+        for (int64_t j = 0; j < some; j++) better |= (keys[j] ^ turn) < worst;
+        for (int64_t j = 0; better && j < some; j++)
+            if ((keys[j] ^ turn) < heap[0].key) sink(heap, n[KN_SORT_COUNT], 0, (entry_t){keys[j] ^ turn, i + j});
+    }
 }
 
 static const entry_t *sorted(const int64_t *n, const char *x, entry_t *entries) {
     int64_t count = n[KN_SORT_COUNT], size = n[KN_SORT_SIZE];
+    keys_fn fn = keys_of(n[KN_SORT_TYPE], n[KN_SORT_BYTES]);
     if (count * FEW > size) {
-        for (int64_t i = 0; i < size; i++) entries[i] = entry_at(n, x, i);
+        read_entries(n, x, entries, 0, size, fn);
         return sort_runs(entries, entries + size, size);
     }
-    for (int64_t i = 0; i < count; i++) entries[i] = entry_at(n, x, i);
+    read_entries(n, x, entries, 0, count, fn);
     for (int64_t i = count / 2 - 1; i >= 0; i--) sink(entries, count, i, entries[i]);
-    for (int64_t i = count; i < size; i++) {
-        entry_t e = entry_at(n, x, i);
-        if (before(e, entries[0])) sink(entries, count, 0, e);
-    }
+    select_entries(n, x, entries, count, fn);
     sort_heap(entries, count);
     return entries;
 }

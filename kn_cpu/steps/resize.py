@@ -21,7 +21,7 @@ from kn_cpu.resize import (
 )
 from kn_cpu.steps.index import Indices, gathered_along
 from kn_cpu.steps.wide import FLOATS, widened
-from kn_graph.dim import Symbol, evaluate
+from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.ops.resize import Resize
 from kn_plan.plan import Step
 
@@ -69,4 +69,10 @@ def _picked(low: Lowering, step: Step, op: Resize) -> Calls:
 
         return make
 
-    return gathered_along(low, out, x, {a: indices(i) for i, a in enumerate(op.axes)})
+    # first what makes fewer elements; then rows grow before there are more of them
+    order = sorted(range(len(op.axes)), key=lambda i: (not _shrinks(old[i], new[i]), -op.axes[i]))
+    return gathered_along(low, out, x, {op.axes[i]: indices(i) for i in order})
+
+
+def _shrinks(old: Size, new: Size) -> bool:
+    return isinstance(old, int) and isinstance(new, int) and new < old
