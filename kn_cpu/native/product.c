@@ -30,7 +30,7 @@
 
 // memory is read evenly while sums are computed: two lines at most for each element of the depth.
 // Few rows are bound by the reading of panels itself, and not helped.
-#define NOTHING
+#define NOTHING (void)next, (void)next_step;
 #define FETCH __builtin_prefetch(next, 0, 2), __builtin_prefetch(next + 64, 0, 2), next += next_step;
 
 #define WIDE(n, fetch)                                                                                   \

@@ -1,8 +1,9 @@
 // Runs lists of steps, with the help of other threads where a step has several chunks of units.
 //
-// The chunks of a step are dealt from one word, to the caller as to everybody else. The caller waits
-// only for chunks that somebody has taken: a helper that is not running, or never started, costs
-// nothing. One crew of helpers serves the process. It works for one run at a time; a run that comes
+// The chunks of a step are dealt from two words, one for each half of them, to the caller as to everybody
+// else: who begins with a half finds the data of the last step in its own cache, and who is done with it
+// goes on with the other. The caller waits only for chunks that somebody has taken: a helper that is not
+// running, or never started, costs nothing. One crew of helpers serves the process. It works for one run at a time; a run that comes
 // while it is busy goes alone, with the same results, as units do not depend on threads.
 #include "run.h"
 
@@ -30,6 +31,7 @@ static void wake(_Atomic uint32_t *word) { (void)word; }
 #endif
 
 enum {
+    PARTS = 2,    // of the chunks of a step
     LINE = 64,    // of the cache: what different threads write lies on lines of its own
     SPINS = 1500, // turns before a thread sleeps within a run: some 20 microseconds
 };
@@ -42,12 +44,14 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-// The step that is dealt. `ticket` has its number in the high half, and in the low one how many chunks
-// are left: who counts that down has taken a chunk of just that step, and the caller does not touch the
-// other fields before it is done. So what was read before a ticket that still holds belongs to it; a
-// ticket of 0 chunks is of no use whatever the fields say.
+// The step that is dealt. A ticket has its number in the high half, and in the low one how many chunks
+// are left of its part: who counts that down has taken a chunk of just that step, and the caller does not
+// touch the other fields before it is done. So what was read before a ticket that still holds belongs to
+// it; a ticket of 0 chunks is of no use whatever the fields say.
 static struct {
-    _Alignas(LINE) _Atomic uint64_t ticket;
+    struct {
+        _Alignas(LINE) _Atomic uint64_t ticket;
+    } part[PARTS];
     _Alignas(LINE) _Atomic uint32_t done; // chunks; the caller may sleep on it
     _Atomic uint32_t caller_sleeps;
     _Alignas(LINE) _Atomic uint32_t chunks;
@@ -92,10 +96,13 @@ static int grow_scratch(int64_t size) {
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Takes and does chunks of the step that is dealt, until there are none. The caller is number 0 of
-// those who do, helper i number i + 1.
-static void do_chunks(uint32_t number) {
-    uint64_t ticket = atomic_load_explicit(&step_now.ticket, memory_order_acquire);
+// Behind which chunk a part ends.
+static uint32_t end_of(uint32_t part, uint32_t chunks) { return part == 0 ? chunks - chunks / 2 : chunks; }
+
+// Takes and does chunks of one part of the step that is dealt, until there are none.
+static void do_part(uint32_t number, uint32_t part) {
+    _Atomic uint64_t *from = &step_now.part[part].ticket;
+    uint64_t ticket = atomic_load_explicit(from, memory_order_acquire);
     for (;;) {
         kn_kernel run = atomic_load_explicit(&step_now.run, memory_order_relaxed);
         const int64_t *n = atomic_load_explicit(&step_now.n, memory_order_relaxed);
@@ -105,16 +112,22 @@ static void do_chunks(uint32_t number) {
         int64_t bytes = atomic_load_explicit(&step_now.scratch, memory_order_relaxed);
         uint32_t chunks = atomic_load_explicit(&step_now.chunks, memory_order_relaxed);
         uint32_t wanted = atomic_load_explicit(&step_now.wanted, memory_order_relaxed);
-        uint32_t left = (uint32_t)ticket, chunk = chunks - left;
+        uint32_t left = (uint32_t)ticket;
+        int64_t chunk = (int64_t)end_of(part, chunks) - left;
         if (left == 0 || number > wanted || !grow_scratch(bytes)) return;
-        if (!atomic_compare_exchange_weak_explicit(&step_now.ticket, &ticket, ticket - 1, memory_order_acq_rel,
+        if (!atomic_compare_exchange_weak_explicit(from, &ticket, ticket - 1, memory_order_acq_rel,
                                                    memory_order_acquire))
             continue;
         run(n, p, scratch, chunk * grain, least((chunk + 1) * grain, units));
         uint32_t before = atomic_fetch_add(&step_now.done, 1);
         if (number > 0 && before + 1 == chunks && atomic_load(&step_now.caller_sleeps)) wake(&step_now.done);
-        ticket = atomic_load_explicit(&step_now.ticket, memory_order_acquire);
+        ticket = atomic_load_explicit(from, memory_order_acquire);
     }
+}
+
+// Does what there is. The caller is number 0 of those who do, helper i number i + 1.
+static void do_chunks(uint32_t number) {
+    for (uint32_t i = 0; i < PARTS; i++) do_part(number, (number + i) % PARTS);
 }
 
 static void *help(void *argument) {
@@ -139,7 +152,7 @@ static void *help(void *argument) {
 // Threads do not survive a fork: neither helpers nor a run that had the crew and dealt a step.
 static void forget_crew(void) {
     pthread_mutex_init(&crew_taken, NULL);
-    atomic_store(&step_now.ticket, 0);
+    for (int i = 0; i < PARTS; i++) atomic_store(&step_now.part[i].ticket, 0);
     atomic_store(&step_now.busy, 0);
     atomic_store(&crew_size, 0);
 }
@@ -181,8 +194,13 @@ static void deal(const kn_step *s, const int64_t *n, char *const *p, int64_t chu
     atomic_store_explicit(&step_now.grain, grain, memory_order_relaxed);
     atomic_store_explicit(&step_now.scratch, s->scratch, memory_order_relaxed);
     atomic_store(&step_now.done, 0);
-    uint64_t number = (atomic_load(&step_now.ticket) >> 32) + 1;
-    atomic_store_explicit(&step_now.ticket, number << 32 | (uint64_t)chunks, memory_order_release);
+    uint64_t number = (atomic_load(&step_now.part[0].ticket) >> 32) + 1;
+    uint32_t begin = 0;
+    for (uint32_t part = 0; part < PARTS; part++) {
+        uint32_t end = end_of(part, (uint32_t)chunks);
+        atomic_store_explicit(&step_now.part[part].ticket, number << 32 | (end - begin), memory_order_release);
+        begin = end;
+    }
     for (int i = 0; i < least(wanted, chunks - 1); i++) {
         atomic_fetch_add(&crew[i].news, 1);
         if (atomic_load(&crew[i].sleeps)) wake(&crew[i].news);
