@@ -1,10 +1,12 @@
 // Runs lists of steps, with the help of other threads where a step has several chunks of units.
 //
-// The chunks of a step are dealt from two words, one for each half of them, to the caller as to everybody
-// else: who begins with a half finds the data of the last step in its own cache, and who is done with it
-// goes on with the other. The caller waits only for chunks that somebody has taken: a helper that is not
-// running, or never started, costs nothing. One crew of helpers serves the process. It works for one run at a time; a run that comes
-// while it is busy goes alone, with the same results, as units do not depend on threads.
+// The chunks of a step are dealt in parts, one for each thread, to the caller as to everybody else. A
+// thread begins with its part, the same one in each step: what it reads there it has mostly written itself,
+// and moving data from the cache of one core to that of another takes longer than most steps. Who is done
+// with its part goes on with those of others. The caller waits only for chunks that somebody has taken: a
+// helper that is not running, or never started, costs nothing. One crew of helpers serves the process. It
+// works for one run at a time; a run that comes while it is busy goes alone, with the same results, as units
+// do not depend on threads.
 #include "run.h"
 
 #include <pthread.h>
@@ -31,9 +33,9 @@ static void wake(_Atomic uint32_t *word) { (void)word; }
 #endif
 
 enum {
-    PARTS = 2,    // of the chunks of a step
-    LINE = 64,    // of the cache: what different threads write lies on lines of its own
-    SPINS = 1500, // turns before a thread sleeps within a run: some 20 microseconds
+    MAX_PARTS = 16, // of the chunks of a step
+    LINE = 64,      // of the cache: what different threads write lies on lines of its own
+    SPINS = 1500,   // turns before a thread sleeps within a run: some 20 microseconds
 };
 
 static inline void pause_briefly(void) {
@@ -51,10 +53,11 @@ static inline void pause_briefly(void) {
 static struct {
     struct {
         _Alignas(LINE) _Atomic uint64_t ticket;
-    } part[PARTS];
+    } part[MAX_PARTS];
     _Alignas(LINE) _Atomic uint32_t done; // chunks; the caller may sleep on it
     _Atomic uint32_t caller_sleeps;
     _Alignas(LINE) _Atomic uint32_t chunks;
+    _Atomic uint32_t parts;
     _Atomic uint32_t wanted; // helpers that this run may use
     _Atomic uint32_t busy;   // whether a run goes on: helpers then spin before they sleep
     _Atomic(kn_kernel) run;
@@ -97,7 +100,9 @@ static int grow_scratch(int64_t size) {
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Behind which chunk a part ends.
-static uint32_t end_of(uint32_t part, uint32_t chunks) { return part == 0 ? chunks - chunks / 2 : chunks; }
+static uint32_t end_of(uint32_t part, uint32_t parts, uint32_t chunks) {
+    return (uint32_t)((uint64_t)chunks * (part + 1) / parts);
+}
 
 // Takes and does chunks of one part of the step that is dealt, until there are none.
 static void do_part(uint32_t number, uint32_t part) {
@@ -111,13 +116,14 @@ static void do_part(uint32_t number, uint32_t part) {
         int64_t grain = atomic_load_explicit(&step_now.grain, memory_order_relaxed);
         int64_t bytes = atomic_load_explicit(&step_now.scratch, memory_order_relaxed);
         uint32_t chunks = atomic_load_explicit(&step_now.chunks, memory_order_relaxed);
+        uint32_t parts = atomic_load_explicit(&step_now.parts, memory_order_relaxed);
         uint32_t wanted = atomic_load_explicit(&step_now.wanted, memory_order_relaxed);
         uint32_t left = (uint32_t)ticket;
-        int64_t chunk = (int64_t)end_of(part, chunks) - left;
         if (left == 0 || number > wanted || !grow_scratch(bytes)) return;
         if (!atomic_compare_exchange_weak_explicit(from, &ticket, ticket - 1, memory_order_acq_rel,
                                                    memory_order_acquire))
             continue;
+        int64_t chunk = (int64_t)end_of(part, parts, chunks) - left;
         run(n, p, scratch, chunk * grain, least((chunk + 1) * grain, units));
         uint32_t before = atomic_fetch_add(&step_now.done, 1);
         if (number > 0 && before + 1 == chunks && atomic_load(&step_now.caller_sleeps)) wake(&step_now.done);
@@ -127,7 +133,8 @@ static void do_part(uint32_t number, uint32_t part) {
 
 // Does what there is. The caller is number 0 of those who do, helper i number i + 1.
 static void do_chunks(uint32_t number) {
-    for (uint32_t i = 0; i < PARTS; i++) do_part(number, (number + i) % PARTS);
+    uint32_t parts = atomic_load_explicit(&step_now.parts, memory_order_relaxed);
+    for (uint32_t i = 0; i < parts; i++) do_part(number, (number + i) % parts);
 }
 
 static void *help(void *argument) {
@@ -152,7 +159,7 @@ static void *help(void *argument) {
 // Threads do not survive a fork: neither helpers nor a run that had the crew and dealt a step.
 static void forget_crew(void) {
     pthread_mutex_init(&crew_taken, NULL);
-    for (int i = 0; i < PARTS; i++) atomic_store(&step_now.part[i].ticket, 0);
+    for (int i = 0; i < MAX_PARTS; i++) atomic_store(&step_now.part[i].ticket, 0);
     atomic_store(&step_now.busy, 0);
     atomic_store(&crew_size, 0);
 }
@@ -186,6 +193,8 @@ int kn_helpers(void) { return atomic_load(&crew_size); }
 
 static void deal(const kn_step *s, const int64_t *n, char *const *p, int64_t chunks, int64_t grain, int wanted) {
     atomic_store_explicit(&step_now.chunks, (uint32_t)chunks, memory_order_relaxed);
+    uint32_t parts = (uint32_t)least(least(wanted + 1, chunks), MAX_PARTS);
+    atomic_store_explicit(&step_now.parts, parts, memory_order_relaxed);
     atomic_store_explicit(&step_now.wanted, (uint32_t)wanted, memory_order_relaxed);
     atomic_store_explicit(&step_now.run, s->run, memory_order_relaxed);
     atomic_store_explicit(&step_now.n, n, memory_order_relaxed);
@@ -195,9 +204,8 @@ static void deal(const kn_step *s, const int64_t *n, char *const *p, int64_t chu
     atomic_store_explicit(&step_now.scratch, s->scratch, memory_order_relaxed);
     atomic_store(&step_now.done, 0);
     uint64_t number = (atomic_load(&step_now.part[0].ticket) >> 32) + 1;
-    uint32_t begin = 0;
-    for (uint32_t part = 0; part < PARTS; part++) {
-        uint32_t end = end_of(part, (uint32_t)chunks);
+    for (uint32_t part = 0, begin = 0; part < parts; part++) {
+        uint32_t end = end_of(part, parts, (uint32_t)chunks);
         atomic_store_explicit(&step_now.part[part].ticket, number << 32 | (end - begin), memory_order_release);
         begin = end;
     }
