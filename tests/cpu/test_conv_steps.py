@@ -85,6 +85,17 @@ def test_sizes_choose_between_kernels_when_they_are_bound() -> None:
         assert [i for i, n in enumerate(units[: len(names)].tolist()) if n] == chosen
 
 
+@pytest.mark.parametrize(("images", "side"), [(1, 3), (2, 24), (4, 64)])
+def test_every_choice_gives_the_same_bits_with_any_number_of_threads(
+    images: int, side: int
+) -> None:
+    assert KERNELS is not None
+    graph, given = graph_of("d = Sigmoid(c) y = Mul(c, d)"), feeds(images, side)
+    one, *others = (CpuExecutor(graph, KERNELS, n).eval(given)["ys"] for n in (1, 2, 5))
+    for other in others:
+        np.testing.assert_array_equal(other, one)
+
+
 def test_strict_leaves_the_less_exact_kernel_out() -> None:
     graph = graph_of("y = Relu(c)")
     run = executor(graph, strict=True)
