@@ -1,18 +1,23 @@
 // Instructions of scalar programs on floats, by vectors.
+#if defined(__AVX512F__) && !defined(__clang__)
+// what four vectors need is mixed, so that none waits for its own results
+#pragma GCC optimize("schedule-insns", "sched-pressure")
+#endif
 #include "small.h"
 #include "scalar_ops.h"
 #include "simd.h"
 
 #include <math.h>
 
-#if defined(__clang__)
-#define UNROLLED
-#else
-#define UNROLLED _Pragma("GCC unroll 4")
-#endif
-
 // A macro, because the expression is what differs. Operands that it does not use are not loaded; the
 // immediates are read first, as what is written might be them for all the compiler knows.
+#define VECTOR(result, place, expression)                                                          \
+    {                                                                                              \
+        vf x = ld(pa + i + place), y = ld(pb + i + place), z = ld(pc + i + place);                 \
+        (void)y, (void)z;                                                                          \
+        result = expression;                                                                       \
+    }
+
 #define F32(name, expression)                                                                      \
     void vm_##name(void *d, const void *a, const void *b, const void *c, const float *k, int64_t n) { \
         float *out = d;                                                                            \
@@ -20,10 +25,18 @@
         const vf k0 = set1(k[0]), k1 = set1(k[1]), k2 = set1(k[2]), k3 = set1(k[3]);               \
         (void)k0, (void)k1, (void)k2, (void)k3;                                                    \
         int64_t i = 0;                                                                             \
-        UNROLLED for (; i + VF <= n; i += VF) {                                                    \
-            vf x = ld(pa + i), y = ld(pb + i), z = ld(pc + i);                                     \
-            (void)y, (void)z;                                                                      \
-            st(out + i, expression);                                                               \
+        for (; i + 4 * VF <= n; i += 4 * VF) {                                                     \
+            vf r0, r1, r2, r3;                                                                     \
+            VECTOR(r0, 0, expression)                                                              \
+            VECTOR(r1, VF, expression)                                                             \
+            VECTOR(r2, 2 * VF, expression)                                                         \
+            VECTOR(r3, 3 * VF, expression)                                                         \
+            st(out + i, r0), st(out + i + VF, r1), st(out + i + 2 * VF, r2), st(out + i + 3 * VF, r3); \
+        }                                                                                          \
+        for (; i + VF <= n; i += VF) {                                                             \
+            vf r;                                                                                  \
+            VECTOR(r, 0, expression)                                                               \
+            st(out + i, r);                                                                        \
         }                                                                                          \
         if (i < n) {                                                                               \
             vf x = ld_part(pa + i, n - i), y = ld_part(pb + i, n - i), z = ld_part(pc + i, n - i); \
