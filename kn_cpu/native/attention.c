@@ -5,6 +5,13 @@
 #include "attention.h"
 #include "strided_tile.h"
 
+#if defined(__AVX512F__) && !defined(__clang__)
+// what several vectors need is mixed, so that none waits for its own results
+#define MIXED __attribute__((optimize("schedule-insns", "sched-pressure")))
+#else
+#define MIXED
+#endif
+
 // Whether a NaN or an infinity is among the rows [from, stop).
 static int has_odd(const float *x, int64_t row, int64_t col, int64_t from, int64_t stop, int64_t size) {
     vf sum = set1(0.0f);
@@ -189,6 +196,27 @@ INL vf finish_scores(const attention_t *t, float *scores, const float *bias, int
     return a;
 }
 
+// A column of scores becomes exponentials, whose sum is returned.
+MIXED static vf power_column(float *scores, int64_t count, vf shift) {
+    vf a = set1(0.0f), b = a;
+    int64_t j = 0;
+    for (; j + 4 <= count; j += 4) {
+        float *at = scores + j * KN_PANEL;
+        vf w = ld(at), x = ld(at + KN_PANEL), y = ld(at + 2 * KN_PANEL), z = ld(at + 3 * KN_PANEL);
+        w = kn_exp_below(w - shift), x = kn_exp_below(x - shift);
+        y = kn_exp_below(y - shift), z = kn_exp_below(z - shift);
+        st(at, w), st(at + KN_PANEL, x), st(at + 2 * KN_PANEL, y), st(at + 3 * KN_PANEL, z);
+        a += w + x;
+        b += y + z;
+    }
+    for (; j < count; j++) {
+        vf y = kn_exp_below(ld(scores + j * KN_PANEL) - shift);
+        st(scores + j * KN_PANEL, y);
+        a += y;
+    }
+    return a + b;
+}
+
 // Scores become exponentials; what was summed before is brought to the new maximum.
 static void soften(const attention_t *t, panel_t *p, const float *bias, int64_t count) {
     for (int64_t i = 0; i < (p->narrow ? VF : KN_PANEL); i += VF) {
@@ -197,24 +225,10 @@ static void soften(const attention_t *t, panel_t *p, const float *bias, int64_t 
         vf before = ld(p->top + i), top = vmax_second(finish_scores(t, scores, bias ? bias + i : NULL, count, &seen), before);
         // no key so far: any finite number will do, the exponentials are 0
         vf shift = vselect(top == set1(minus_infinity), set1(0.0f), top);
-        vf a = set1(0.0f), b = a;
-        int64_t j = 0;
-        for (; j + 2 <= count; j += 2) {
-            vf y = kn_exp_below(ld(scores + j * KN_PANEL) - shift);
-            vf z = kn_exp_below(ld(scores + (j + 1) * KN_PANEL) - shift);
-            st(scores + j * KN_PANEL, y);
-            st(scores + (j + 1) * KN_PANEL, z);
-            a += y;
-            b += z;
-        }
-        if (j < count) {
-            vf y = kn_exp_below(ld(scores + j * KN_PANEL) - shift);
-            st(scores + j * KN_PANEL, y);
-            a += y;
-        }
+        vf sum = power_column(scores, count, shift);
         vf factor = kn_exp_below(before - shift);
         st(p->top + i, top);
-        st(p->sum + i, p->fresh ? a + b : ld(p->sum + i) * factor + (a + b));
+        st(p->sum + i, p->fresh ? sum : ld(p->sum + i) * factor + sum);
         st(p->seen + i, (vf)seen);
         if (!p->fresh)
             for (int64_t d = 0; d < t->value_size; d++) {
