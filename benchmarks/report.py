@@ -21,7 +21,7 @@ from benchmarks.chart import ABOVE, OTHER, Bar, Line, bars, lines
 from benchmarks.results import RESULTS, ROOT, load
 
 PAGE = ROOT / "docs" / "performance.md"
-CHARTS = ROOT / "docs" / "pictures"
+CHARTS = ROOT / "docs" / "charts"
 
 Row = Mapping[str, Any]
 
@@ -179,10 +179,10 @@ def section_lines(section: Section, content: Row) -> Iterator[str]:
         )
     yield ""
     if section.chart:
-        yield f"![{section.title}](pictures/performance-{section.name}.svg)"
+        yield f"![{section.title}](charts/{section.name}.svg)"
         yield ""
     if section.pictures:
-        yield " ".join(f"![by {p}](pictures/performance-{p}.svg)" for p in section.pictures)
+        yield " ".join(f"![by {p}](charts/{p}.svg)" for p in section.pictures)
         yield ""
     unit = f" {section.unit}" if section.unit else ""
     yield f"| | what | ours{unit} | onnxruntime{unit} | speed | asked | |"
@@ -215,7 +215,7 @@ def charts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             rows = [r for r in found[section.name]["rows"] if r["speed"] is not None]
             made = [bar(row) for row in rows]
             title = f"{section.title}: how many times more onnxruntime takes; | is what is asked"
-            yield f"performance-{section.name}", bars(title, made)
+            yield section.name, bars(title, made)
     if "overhead" in found:
         rows = found["overhead"]["rows"]
         for fact, across in (("batch", "rows"), ("depth", "layers")):
@@ -225,7 +225,7 @@ def charts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 for label, key, color in (("ours", "ours", ABOVE), ("onnxruntime", "theirs", OTHER))
             ]
             if points:
-                yield f"performance-{fact}", lines("A perceptron", across, "µs", series)
+                yield fact, lines("A perceptron", across, "µs", series)
 
 
 def bar(row: Row) -> Bar:
