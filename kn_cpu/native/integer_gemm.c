@@ -6,6 +6,7 @@
 typedef struct {
     const kn_integer_gemm *s;
     kn_dot_block block;
+    int32_t *sums;  // [row_block][block.step], where they do not go to the result at once
     char *left;     // [row_block][row_bytes], where rows are copied
     int64_t row_bytes;
     char *panel;    // a panel of a right operand that is not packed
@@ -17,13 +18,19 @@ typedef struct {
 static void divide_scratch(work *w, char *scratch) {
     const kn_integer_gemm *s = w->s;
     const int64_t bytes = 4 * kn_ceil_div(s->factors.depth, kn_group(s->factors.kind));
-    w->block.part = (int32_t *)(void *)scratch;
-    w->block.step = s->col_block + VF;
-    w->start = w->block.part + s->row_block * w->block.step;
+    const int64_t step = s->col_block + VF;
+    w->sums = (int32_t *)(void *)scratch;
+    w->start = w->sums + s->row_block * step;
     w->panel = (char *)(w->start + KN_NR);
     w->left = w->panel + (s->packed ? 0 : KN_NR * bytes);
     w->row_bytes = kn_ceil_div(bytes, 64) * 64 + 64;
     w->rest = kn_aligned(w->left + (s->copy_left ? s->row_block * w->row_bytes : 0));
+}
+
+// Whether whole vectors of sums are the result.
+INL int is_plain(const kn_integer_gemm *s, int64_t cols) {
+    const kn_requantize *q = &s->finish;
+    return q->to == KN_TO_I32 && !q->in_place && !q->bias_sign && q->out_col == 1 && cols % VF == 0;
 }
 
 static void place_left(work *w, const char *a) {
@@ -71,6 +78,10 @@ static void gemm_int(const int64_t *n, char *const *p, char *scratch, int64_t be
                                batch % s->batch[2]};
         w.block.rows = kn_min(s->row_block, s->rows - row);
         w.block.cols = kn_min(s->col_block, s->cols - col);
+        char *out = s->finish.in_place ? 0 : p[2] + offset_of(&s->out, at, row, col) * size;
+        const int plain = is_plain(s, w.block.cols) && !p[4];
+        w.block.part = plain ? (int32_t *)(void *)out : w.sums;
+        w.block.step = plain ? s->finish.out_row : s->col_block + VF;
         place_left(&w, kn_element(p[0], offset_of(&s->a, at, row, 0), f->left));
         if (s->packed)
             kn_dot_packed(&w.block, f, p[1] + 4 * col * kn_ceil_div(f->depth, kn_group(f->kind)),
@@ -78,8 +89,8 @@ static void gemm_int(const int64_t *n, char *const *p, char *scratch, int64_t be
         else
             multiply_panels(&w, kn_element(p[1], offset_of(&s->b, at, 0, col), f->right));
         if (p[4]) kn_add_lows(&w.block, f, (const int32_t *)(void *)p[4] + col);
-        kn_finish_sums(&s->finish, &w.block,
-                       s->finish.in_place ? 0 : p[2] + offset_of(&s->out, at, row, col) * size,
+        if (plain) continue;
+        kn_finish_sums(&s->finish, &w.block, out,
                        (const int32_t *)(void *)moved(p[5], 4 * col * s->finish.bias_col),
                        (const float *)(void *)moved(p[6], 4 * col * s->finish.scale_col));
         if (s->finish.in_place)
