@@ -2,6 +2,8 @@
 // the sums.
 #include "integer.h"
 
+enum { ROWS = 16 }; // that results are made of together
+
 typedef uint8_t byte_any __attribute__((may_alias));
 typedef int16_t short_any __attribute__((may_alias));
 
@@ -282,11 +284,19 @@ INL void finish_block(const kn_requantize *q, const kn_dot_block *b, char *out, 
 
 void kn_finish_sums(const kn_requantize *q, const kn_dot_block *b, char *out, const int32_t *bias,
                     const float *scale) {
-    switch (q->to) {
-    case KN_TO_I32:
-        if (!q->in_place || q->bias_sign) finish_block(q, b, out, bias, scale, KN_TO_I32);
-        break;
-    case KN_TO_F32: finish_block(q, b, out, bias, scale, KN_TO_F32); break;
-    default: finish_block(q, b, out, bias, scale, KN_TO_U8); break;
+    if (q->in_place && q->to == KN_TO_I32 && !q->bias_sign) return;
+    const int64_t size = q->to == KN_TO_U8 || q->to == KN_TO_S8 ? 1 : 4;
+    // of wide results few rows at a time: each may lie in a page of its own
+    const int64_t rows = size == 4 && !q->in_place ? ROWS : b->rows;
+    kn_dot_block some = *b;
+    for (int64_t row = 0; row < b->rows; row += rows) {
+        some.rows = kn_min(rows, b->rows - row);
+        switch (q->to) {
+        case KN_TO_I32: finish_block(q, &some, out, bias, scale, KN_TO_I32); break;
+        case KN_TO_F32: finish_block(q, &some, out, bias, scale, KN_TO_F32); break;
+        default: finish_block(q, &some, out, bias, scale, KN_TO_U8); break;
+        }
+        some.part += rows * b->step;
+        if (!q->in_place) out += rows * q->out_row * size;
     }
 }

@@ -133,7 +133,7 @@ def _dense_columns(low: Lowering, out: Operand, axis: int) -> Operand:
 
 def _finite(low: Lowering, step: Step) -> frozenset[int]:
     """Return the buffers of constants that are numbers."""
-    arrays = {o.buffer: low.constant(o) for o in step.extras}
+    arrays = {o.buffer: low.constants.get(o.buffer) for o in step.extras}
     return frozenset(
         b
         for b, a in arrays.items()

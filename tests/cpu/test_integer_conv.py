@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kn_cpu.lower import lower_step
+from kn_cpu.lowering import Lowering
 from kn_graph import DType, Graph
 from kn_graph.dim import symbol
-from tests.cpu.integers import BEHIND, PAIRS, Behind, assert_exact, integers, nothing
+from kn_graph.ops.conv import Conv
+from tests.cpu.integers import BEHIND, PAIRS, Behind, assert_exact, executor, integers, nothing
 
 Array = np.ndarray[Any, Any]
+
+BARE = 7
+"""Pointers of the kernel without a program."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +196,21 @@ def test_any_geometry(
     x = (2, groups * channels, *sizes)
     case = Case(x, groups * cols, kernel, strides, dilations, pads, groups)
     assert_exact(*conv(case, types, last=last))
+
+
+def test_constant_scales_need_no_program_at_any_size() -> None:
+    rng = np.random.default_rng(0)
+    g = Graph("rounded")
+    x = g.permute(g.input("x", "uint8", [symbol("n"), 5, 5, 8]), (0, 3, 1, 2))
+    sums = g.conv(x, g.constant(integers(rng, "int8", 16, 8, 1, 1)), out_dtype=DType.INT32)
+    scale = g.broadcast(g.constant(np.full((1, 16, 1, 1), 1e-2, np.float32)), sums.shape)
+    g.output("y", g.permute(g.requantize(sums, scale, None, dtype=DType.UINT8), (0, 2, 3, 1)))
+    run = executor(g).skeleton()
+    (step,) = (s for s in run.plan.steps if isinstance(s.op, Conv))
+    calls = lower_step(Lowering(run.library, run.plan), step)
+    assert isinstance(calls, list)
+    assert {len(c.pointers) for c in calls if c.family == "integer_conv"} == {BARE}
+    assert_exact(g, {"x": integers(rng, "uint8", 3, 5, 5, 8)})
 
 
 def test_symbolic_sizes() -> None:
