@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from kn_cpu.native import STEP, BoundSteps, NativeLibrary
 from kn_cpu.program import STATUS_BYTES, NativeRun, Skeleton, Stage
+from kn_cpu.trial import ThreadTrial
 from kn_graph.dim import Symbol
 from kn_graph.errors import KnError
 from kn_plan.arena import ALIGNMENT, Allocation
@@ -38,7 +40,7 @@ class Frame:
         Args:
             block: address of the stage's memory.
             elsewhere: addresses of the buffers outside of it.
-            threads: how many threads may work.
+            threads: how many threads work.
         """
         if block != self._block:
             self._pointers[self._run.arena] += block - self._block
@@ -85,6 +87,7 @@ class BoundRun:
             self.pointers[place] += table.ctypes.data
         self.offsets = self.pointers[run.elsewhere]
         self._frames: list[Frame] = []
+        self._trial: ThreadTrial | None = None
 
     def __call__(self, block: int, elsewhere: Sequence[int], threads: int) -> None:
         """Run the steps; several threads may call at once."""
@@ -92,7 +95,12 @@ class BoundRun:
             frame = self._frames.pop()
         except IndexError:
             frame = Frame(self)
-        frame(block, elsewhere, threads)
+        trial = self._trial or ThreadTrial(threads)
+        self._trial = trial
+        start = perf_counter() if trial.open else 0.0
+        frame(block, elsewhere, trial.threads)
+        if trial.open:
+            trial.note(perf_counter() - start)
         self._frames.append(frame)
 
 

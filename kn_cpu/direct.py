@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
-from typing import Any, Protocol
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from kn_cpu.memory import Block
 from kn_cpu.native import FOLDER, NativeLibrary
 from kn_cpu.native.build import EXTENSION
 from kn_cpu.program import NativeRun, Skeleton
+from kn_cpu.trial import ThreadTrial
 from kn_graph.bound_call import BoundCall
 from kn_graph.dim import Symbol
 from kn_graph.dtype import DType
@@ -32,6 +34,7 @@ from kn_plan.plan import Home
 __all__ = ["DirectCall", "is_direct"]
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 def is_direct(skeleton: Skeleton) -> bool:
@@ -59,6 +62,9 @@ class _Call(Protocol):
 
     def repeat(self) -> None:
         """Run again on the same arrays, which the caller has kept."""
+
+    def use(self, threads: int) -> None:
+        """Let this many threads work from now on."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,10 @@ class PlainCall:
         """Run on the same arrays."""
         self._frame.again(self._threads)
 
+    def use(self, threads: int) -> None:
+        """Let this many threads work from now on."""
+        self._threads = threads
+
 
 @cache
 def _extension() -> Any:
@@ -194,9 +204,9 @@ class DirectCall:
         threads: int,
     ) -> None:
         self.nbytes = bound.nbytes
-        self._bound, self._env, self._threads = bound, env, threads
+        self._bound, self._env = bound, env
         self._library, (self._run,) = skeleton.library, bound.runs
-        self._checked = bool(bound.stage.statuses)
+        self._checked, self._trial = bool(bound.stage.statuses), ThreadTrial(threads)
         self._calls: list[_Call] = []
         plan, places = skeleton.plan, _places(self._run.run)
 
@@ -227,11 +237,12 @@ class DirectCall:
         if self._checked:
             self._bound.clear_status(block.data)
         try:
-            results = call.run(arrays, block.address)
+            if self._trial.open:
+                results = self._timed(call, partial(call.run, arrays, block.address))
+            else:
+                results = call.run(arrays, block.address)
         except MemoryError as error:
-            raise OutOfMemoryError(
-                f"there is no memory for the results of a run: {error}"
-            ) from None
+            raise OutOfMemoryError(f"no memory for the results of a run: {error}") from None
         self._calls.append(call)
         if self._checked and results is not None:
             self._bound.check_status(block.data, self._env)
@@ -243,10 +254,21 @@ class DirectCall:
         results = call.run(arrays, block.address)
         if results is None:
             return None
+        while self._trial.open:
+            self._timed(call, call.repeat)
         kept = (block, tuple(arrays))
         return BoundCall(
             results, self._checking(call, block) if self._checked else call.repeat, kept
         )
+
+    def _timed(self, call: _Call, run: Callable[[], T]) -> T:
+        """Run, as a part of finding out how many threads are worth it."""
+        call.use(self._trial.threads)
+        start = perf_counter()
+        results = run()
+        self._trial.note(perf_counter() - start)
+        call.use(self._trial.threads)
+        return results
 
     def _checking(self, call: _Call, block: Block) -> Callable[[], None]:
         def run() -> None:
@@ -257,7 +279,9 @@ class DirectCall:
         return run
 
     def _make(self) -> _Call:
-        return _make_call(self._library, self._run, self._inputs, self._outputs, self._threads)
+        return _make_call(
+            self._library, self._run, self._inputs, self._outputs, self._trial.threads
+        )
 
 
 def _places(run: NativeRun) -> dict[int, list[int]]:

@@ -248,7 +248,15 @@ static PyObject *call_repeat(PyObject *object, PyObject *ignored) {
     Py_RETURN_NONE;
 }
 
+static PyObject *call_use(PyObject *object, PyObject *threads) {
+    long wanted = PyLong_AsLong(threads);
+    if (wanted == -1 && PyErr_Occurred()) return NULL;
+    ((call *)object)->threads = (int)wanted;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"use", call_use, METH_O, "use(threads): how many may work from now on."},
     {"repeat", call_repeat, METH_NOARGS, "repeat(): runs again on the arrays of the last run, which are kept."},
     {"run", (PyCFunction)(void (*)(void))call_run, METH_FASTCALL,
      "run(arrays, block): the results by name, or None if the arrays are not what this is bound for, "
