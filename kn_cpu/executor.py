@@ -65,6 +65,7 @@ class CpuExecutor:
         graph: what runs.
         threads: how many threads work on one call.
         strict: whether kernels that are less exact than a sum of products are left out.
+        tune: whether kernels are chosen by timing, where sizes are known.
         library: the kernels.
         blocks: memory for runs.
     """
@@ -77,8 +78,10 @@ class CpuExecutor:
         options: PlanOptions | None = None,
         *,
         strict: bool = False,
+        tune: bool = False,
     ) -> None:
-        self.graph, self.threads, self.strict = graph, threads, strict
+        self.graph, self.threads = graph, threads
+        self.strict, self.tune = strict, tune
         self.library, self._options = library, options or PlanOptions()
         self._skeletons: dict[Graph, Skeleton] = {}
         self._is_direct: dict[Skeleton, bool] = {}
@@ -99,7 +102,8 @@ class CpuExecutor:
             found = self._skeletons.get(graph)
         if found is None:
             plan = plan_graph(graph, CpuTarget(), self._options)
-            found = Skeleton(plan, self.library, self._options, strict=self.strict)
+            tune = self.threads if self.tune else 0
+            found = Skeleton(plan, self.library, self._options, strict=self.strict, tune=tune)
             with self._lock:
                 self._is_direct[found] = is_direct(found)
                 found = self._skeletons.setdefault(graph, found)

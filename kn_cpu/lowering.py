@@ -46,6 +46,7 @@ class Lowering:
         library: the kernels.
         plan: whose steps are lowered.
         strict: whether kernels that are less exact than a sum of products are left out.
+        tune: on how many threads alternatives are timed; 0 to estimate them.
         buffers: those of the plan, then temporaries that live for one step.
         packed: constants in the order that kernels read.
         constants: arrays by buffer: those of the plan, and those of the step at hand.
@@ -55,6 +56,7 @@ class Lowering:
     library: NativeLibrary
     plan: Plan
     strict: bool = False
+    tune: int = 0
     buffers: list[Buffer] = field(default_factory=list)
     packed: list[Array] = field(default_factory=list)
     constants: dict[int, Array] = field(default_factory=dict)
@@ -288,6 +290,12 @@ class Lowering:
         """Return a constant that a kernel reads as it is."""
         self.packed.append(array)
         return PackedConstant(len(self.packed) - 1)
+
+    def forget(self, packed: Sequence[PackedConstant]) -> None:
+        """Release packed constants that nothing reads."""
+        for p in packed:
+            self.packed[p.number] = np.empty(0, np.uint8)
+        self._known = {k: p for k, p in self._known.items() if p not in packed}
 
     def taken(self) -> Calls:
         """Return the calls that make operands of the step at hand; that step is done then."""

@@ -151,14 +151,21 @@ class Skeleton:
     """
 
     def __init__(
-        self, plan: Plan, library: NativeLibrary, options: PlanOptions, *, strict: bool = False
+        self,
+        plan: Plan,
+        library: NativeLibrary,
+        options: PlanOptions,
+        *,
+        strict: bool = False,
+        tune: int = 0,
     ) -> None:
         self.plan, self.library = plan, library
-        self.lowering = Lowering(library, plan, strict)
+        self.lowering = Lowering(library, plan, strict, tune)
         lowered = [lower_step(self.lowering, step) for step in plan.steps]
         self.packed = self.lowering.packed
         self.constants = {n: as_bytes(plan.constants[n]) for n in self._unpacked(lowered)}
-        self.objects = {n: a for n, a in plan.constants.items() if n not in self.constants}
+        objects = [n for n in plan.constants if plan.buffers[n].dtype is None]
+        self.objects = {n: plan.constants[n] for n in objects}
         uses = Counter(o.buffer for o in plan.outputs.values())
         self.fresh = {b for b in uses if uses[b] == 1 and plan.buffers[b].home is Home.OUTPUT}
         self.count = len(self.lowering.buffers)

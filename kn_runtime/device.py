@@ -116,6 +116,7 @@ class Device:
         Raises:
             SymbolError: `dims` names a size that the graph does not have.
         """
+        from kn_graph.pages import trim_heap
         from kn_runtime.prepared import PreparedGraph
 
         graph.seal()
@@ -123,7 +124,9 @@ class Device:
             from kn_graph.optimizer import optimize_graph
 
             graph = optimize_graph(graph)
-        return PreparedGraph(graph, self, dims, options or PrepareOptions())
+        prepared = PreparedGraph(graph, self, dims, options or PrepareOptions())
+        trim_heap()
+        return prepared
 
     def __str__(self) -> str:
         """Return the name that `parse` understands."""

@@ -18,11 +18,15 @@ class PrepareOptions:
         threads: how many threads work on one call; all that the process may use by default.
         strict: leave out kernels that are quicker and less exact than a plain sum of products:
             Winograd's convolutions.
+        tune: choose between kernels by timing them, where sizes are known, instead of by an
+            estimate. Preparing takes longer, and results may differ in their last digits from one
+            preparation to the next.
     """
 
     allow_host: bool = False
     threads: int | None = None
     strict: bool = False
+    tune: bool = False
 
     @property
     def worker_threads(self) -> int:

@@ -32,7 +32,8 @@ def planned_executor(graph: Graph, options: PrepareOptions) -> CpuExecutor | Non
     kernels = library()
     if kernels is None:
         return None
-    return CpuExecutor(graph, kernels, options.worker_threads, strict=options.strict)
+    threads, strict, tune = options.worker_threads, options.strict, options.tune
+    return CpuExecutor(graph, kernels, threads, strict=strict, tune=tune)
 
 
 class PreparedGraph:

@@ -30,7 +30,9 @@ from kn_cpu.product import BlockProgram, even_stride
 from kn_cpu.steps.integer import is_integer
 from kn_cpu.steps.integer_conv import integer_conv
 from kn_cpu.steps.spacing import channels_last
+from kn_cpu.tune import faster
 from kn_cpu.winograd import (
+    has_winograd,
     winograd_call,
     winograd_shares,
     winograd_tiles_call,
@@ -108,6 +110,9 @@ def _convolved(low: Lowering, step: Step, op: Conv) -> Calls:
         # weights that are computed would be transformed in each run
         strict = low.strict or w.buffer not in low.constants
         wins = winograd_wins(problem, low.registers, strict=strict)
+        if low.tune and not strict and isinstance(wins, int) and has_winograd(problem):
+            new = len(low.packed)
+            wins = faster(low, ([writer.direct(1)], writer.winograd(1)), new)
         calls = [] if wins == 1 else [writer.direct(1 - wins)]
         calls += [] if wins == 0 else writer.winograd(wins)
     return calls if program is not None else [*calls, *low.behind(step, end)]
