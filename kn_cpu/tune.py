@@ -14,7 +14,7 @@ from kn_cpu.native import STEP
 from kn_graph.dim import evaluate
 from kn_plan.plan import Operand
 
-__all__ = ["faster"]
+__all__ = ["faster", "quickest"]
 
 TURNS = 5
 """How often each alternative runs; the fastest of these counts."""
@@ -36,12 +36,17 @@ def faster(low: Lowering, alternatives: Sequence[Sequence[NativeCall]], new: int
             start = time.perf_counter()
             run(low.tune)
             best[i] = min(best[i], time.perf_counter() - start)
-    chosen = int(np.argmin(best))
+    chosen = quickest(best)
     kept = _packed(alternatives[chosen])
     for i, calls in enumerate(alternatives):
         if i != chosen:
             low.forget([p for p in _packed(calls) - kept if p.number >= new])
     return chosen
+
+
+def quickest(seconds: Sequence[float]) -> int:
+    """Return the place of the least time."""
+    return min(range(len(seconds)), key=seconds.__getitem__)
 
 
 def _packed(calls: Sequence[NativeCall]) -> set[PackedConstant]:
@@ -59,10 +64,10 @@ def _prepared(low: Lowering, calls: Sequence[NativeCall]) -> Callable[[int], Non
     steps = np.zeros(len(calls), STEP)
     numbers: list[int] = []
     pointers: list[int] = []
-    for step, c in zip(steps, calls, strict=True):
+    for i, c in enumerate(calls):
         extents = (evaluate(n, {}) for n in (c.call.units, c.call.grain, c.call.scratch))
         kernel = low.library.kernel(c.family, c.call.kernel)
-        step[...] = (kernel, len(numbers), len(pointers), *extents)
+        steps[i] = (kernel, len(numbers), len(pointers), *extents)
         numbers += [evaluate(n, {}) for n in c.call.numbers]
         for p in c.pointers:
             address = 0
