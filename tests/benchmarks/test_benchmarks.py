@@ -136,5 +136,5 @@ def test_the_page_is_written_from_results(tmp_path, monkeypatch):
     assert "| mlp |  | 1 | 4 | 4.00 (4.00 to 4.00) | 1.00 | ok |" in text
     assert "failed: no kernel" in text
     assert "Geometric mean **4.00** (asked: 1.25)" in text
-    assert (tmp_path / "performance-real_models.svg").exists()
-    assert (tmp_path / "performance-batch.svg").exists()
+    assert (tmp_path / "real_models.svg").exists()
+    assert (tmp_path / "batch.svg").exists()
