@@ -96,8 +96,9 @@ SECTIONS = (
 )
 
 MEASURED = (
-    "Every figure is the median over {runs} fresh processes of the median ratio of interleaved "
-    "turns in one process, two threads each; onnxruntime's threads do not spin "
+    "Every figure is the median over {runs} fresh processes (fewer where the command above a table "
+    "says so; `--quick` is one) of the median ratio of interleaved turns in one process, two "
+    "threads each; onnxruntime's threads do not spin "
     "(`session.force_spinning_stop`), or they would take the other engine's turns. `speed` is how "
     "many times longer onnxruntime takes, or how much more it needs; smallest and largest run in "
     "brackets. Outputs are compared as well."
