@@ -113,7 +113,7 @@ static void copy_line(const work *w, float *to, const float *from) {
     const int64_t begin = kn_min(s->before[1], w->line_step), step = s->x_space[1];
     const int64_t end = from ? kn_min(w->line_step, begin + s->in[1]) : begin;
     memset(to, 0, (size_t)begin * sizeof(float));
-    if (step == 1) memcpy(to + begin, from, (size_t)(end - begin) * sizeof(float));
+    if (from && step == 1) memcpy(to + begin, from, (size_t)(end - begin) * sizeof(float));
     for (int64_t i = begin; i < end && step != 1; i++) to[i] = from[(i - begin) * step];
     memset(to + end, 0, (size_t)(w->line_step - end) * sizeof(float));
 }

@@ -14,6 +14,7 @@ from kn_cpu.native import library
 from kn_cpu.ready import KEPT
 from kn_graph import DType, Graph, cpu_eval_graph
 from kn_graph.errors import InputDTypeError, InputError, InputShapeError, MissingInputError
+from tests.plan.test_plan import assert_agree
 
 KERNELS = library()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="there are no native kernels")
@@ -48,8 +49,7 @@ def feeds(n: int, seed: int = 0) -> dict[str, Array]:
 def assert_right(run: CpuExecutor, given: dict[str, Array]) -> None:
     want, got = cpu_eval_graph(run.graph, given), run.eval(given)
     assert list(got) == list(want)
-    for name, x in want.items():
-        np.testing.assert_allclose(got[name], x, rtol=1e-6, atol=1e-6)
+    assert_agree(want, got)
 
 
 def test_again_and_for_other_sizes(run: CpuExecutor) -> None:
@@ -135,11 +135,11 @@ def test_dims_are_checked_against_the_inputs(run: CpuExecutor) -> None:
 
 def test_many_threads_at_once(run: CpuExecutor) -> None:
     many = [feeds(n % 3 + 1, n) for n in range(64)]
-    want = [cpu_eval_graph(run.graph, f)["product"] for f in many]
+    want = [cpu_eval_graph(run.graph, f) for f in many]
     with ThreadPoolExecutor(8) as pool:
         for _ in range(5):
             for w, got in zip(want, pool.map(run.eval, many), strict=True):
-                np.testing.assert_allclose(got["product"], w, rtol=1e-5, atol=1e-5)
+                assert_agree(w, got)
 
 
 def test_a_bound_call_follows_its_arrays(run: CpuExecutor) -> None:
@@ -150,10 +150,8 @@ def test_a_bound_call_follows_its_arrays(run: CpuExecutor) -> None:
         for name, x in feeds(4, seed).items():
             given[name][...] = x
         call.run()
-        want = cpu_eval_graph(run.graph, given)
-        for name, x in want.items():
-            assert call.outputs[name] is outputs[name]
-            np.testing.assert_allclose(outputs[name], x, rtol=1e-6, atol=1e-6)
+        assert_agree(cpu_eval_graph(run.graph, given), outputs)
+        assert all(call.outputs[name] is x for name, x in outputs.items())
 
 
 def test_a_bound_call_wants_arrays_that_it_need_not_copy(run: CpuExecutor) -> None:
