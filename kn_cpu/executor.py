@@ -88,7 +88,6 @@ class CpuExecutor:
         self._names = [v.name for v in graph.inputs]
         self._shapes_decide = not graph.assumed_values
         self._ready, self._bodies = Recent[Ready](), Recent[Ready]()
-        self._around: dict[Graph, list[Symbol]] = {}
         self._passed: dict[Graph, list[int] | None] = {}
         self._bound = Recent[BoundStage]()
         self.blocks = BlockPool()
@@ -137,13 +136,12 @@ class CpuExecutor:
         self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], seed: int
     ) -> list[Any]:
         """Run a control-flow body where some symbols have numbers already."""
-        if body not in self._around:
-            self._around[body] = sorted(self.skeleton(body).symbols)
+        if body not in self._passed:
             self._passed[body] = _passed(body)
-        around, passed = self._around[body], self._passed[body]
+        passed = self._passed[body]
         if passed is not None:
             return [inputs[i] for i in passed]
-        key = (body, *_key(inputs, None), *[env.get(s) for s in around])
+        key = (body, *_key(inputs, None), *env.items())
         ready = self._bodies.get(key)
         if ready is None:
             known = bind_symbols(body.inputs, list(inputs), env)

@@ -196,11 +196,6 @@ class Skeleton:
         return [homes[r] for r in self.roots]
 
     @property
-    def symbols(self) -> frozenset[Symbol]:
-        """What its stages depend on."""
-        return frozenset(s for stage in self.stages for s in stage.symbols)
-
-    @property
     def host_steps(self) -> list[HostStep]:
         """The steps without a kernel."""
         return [s for stage in self.stages for s in stage.segments if isinstance(s, HostStep)]

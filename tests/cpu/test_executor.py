@@ -10,7 +10,14 @@ import pytest
 
 from kn_cpu.executor import CpuExecutor
 from kn_cpu.native import library
-from kn_graph import DType, Graph, cpu_eval_graph, load_graph_from_onnx_bytes, optimize_graph
+from kn_graph import (
+    DType,
+    Graph,
+    TensorType,
+    cpu_eval_graph,
+    load_graph_from_onnx_bytes,
+    optimize_graph,
+)
 from kn_graph.errors import ExecutionError, OutOfMemoryError
 from models.generate import inputs, model_bytes
 from tests.ops.example import Example
@@ -147,3 +154,24 @@ def test_sizes_that_a_node_finds_are_looked_at_before_they_are_repeated() -> Non
     feeds["x"][:2] = 0
     with pytest.raises(ExecutionError, match=r"cannot broadcast \[2\] to \[4\]"):
         run.eval(feeds)
+
+
+def test_bodies_follow_sizes_that_only_the_graph_around_shows() -> None:
+    g = Graph("around")
+    c, x = g.input("c", "bool", []), g.input("x", "float32", ["n"])
+    (n,) = x.shape
+
+    def drawn(low: float) -> Graph:
+        made = Graph("body", parent=g)
+        first = made.input_of_type("first", TensorType(DType.FLOAT32, ()))
+        noise = made.random("uniform", (n,), DType.FLOAT32, key=1)
+        made.output("out", noise + first + low)
+        return made.seal()
+
+    (y,) = g.if_else(c, drawn(0.0), drawn(10.0), [g.reduce("sum", x, [0])])
+    g.output("y", y)
+    run = executor(g)
+    for size in (3, 5, 3, 2):
+        for flag in (True, False):
+            feeds: dict[str, Any] = {"c": np.array(flag), "x": np.ones(size, np.float32)}
+            assert_agree(cpu_eval_graph(g, feeds), run.eval(feeds))
