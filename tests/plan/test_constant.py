@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kn_graph import DType, Graph, cpu_eval_graph
+from kn_graph.ops.reduce import Reduce
 from kn_graph.variants import open_call
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Home, Plan
@@ -51,12 +52,15 @@ def test_constants_that_nobody_reads_any_more_are_kept_out_of_sight() -> None:
     assert all(b in plan.constants for b in made)
 
 
-@pytest.mark.parametrize("what", ["random", "output", "large"])
-def test_what_must_not_or_need_not_be_folded(what: str) -> None:
+@pytest.mark.parametrize("what", ["random", "impure", "output", "large"])
+def test_what_must_not_or_need_not_be_folded(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     g = Graph(what)
     x = g.input("x", "float32", ["n", 8])
     if what == "random":
         value = g.random("normal", (8,), DType.FLOAT32)
+    elif what == "impure":
+        monkeypatch.setattr(Reduce, "pure", False)
+        value = g.reduce("sum", g.constant(np.ones((3, 8), np.float32)), (0,))
     elif what == "output":
         value = g.unary("exp", g.constant(np.ones(8, np.float32)))
         g.output("e", value)
