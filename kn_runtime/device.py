@@ -92,7 +92,7 @@ class Device:
         """Return every device that can be used here, the best first."""
         return [cls.cpu(), cls.reference()]
 
-    @uncollected()
+    @uncollected
     def prepare(
         self,
         graph: Graph,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["load"]
 
 
-@uncollected()
+@uncollected
 def load(
     source: str | os.PathLike[str] | bytes | BinaryIO | onnx.ModelProto,
     device: str | Device = "best",

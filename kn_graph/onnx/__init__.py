@@ -71,7 +71,7 @@ def load_graph_from_onnx_bytes(
     return load_graph(data, input_shapes=input_shapes, dims=dims, external_data=external_data)
 
 
-@uncollected()
+@uncollected
 def load_graph(
     source: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | onnx.ModelProto,
     *,

@@ -24,7 +24,7 @@ def optimize_graph(graph: Graph, settings: OptimizerSettings | None = None) -> G
     return optimize_graph_report(graph, settings)[0]
 
 
-@uncollected()
+@uncollected
 def optimize_graph_report(
     graph: Graph, settings: OptimizerSettings | None = None
 ) -> tuple[Graph, OptimizerReport]:
