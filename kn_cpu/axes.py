@@ -6,8 +6,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kn_graph.dim import Size, ceildiv, size_max, size_prod
+from kn_graph.dim import Size, size_prod
 from kn_graph.types import Shape
+from kn_plan.derived import derive
 from kn_plan.layout import StridedLayout
 
 __all__ = ["MAX_RANK", "KernelCall", "axes_numbers", "float_bits", "strides_over", "units_for"]
@@ -46,7 +47,12 @@ def float_bits(x: float) -> int:
 
 def units_for(work: Size, unit: int = UNIT) -> Size:
     """Return into how many units work is cut: at least one."""
-    return size_max(1, ceildiv(work, unit))
+    (units,) = derive(_divided, 1, work, unit)
+    return units
+
+
+def _divided(work: int, unit: int) -> tuple[int]:
+    return (max(1, -(-work // unit)),)
 
 
 def axes_numbers(sizes: Shape, *strides: Shape) -> tuple[Size, ...]:

@@ -8,7 +8,8 @@ from math import inf
 
 from kn_cpu.axes import KernelCall, float_bits
 from kn_cpu.product import BlockProgram, Registers, ceil_to, packed_size, round_up
-from kn_graph.dim import Size, ceildiv, floordiv, size_max, size_min, size_prod
+from kn_graph.dim import Size, ceildiv, size_prod
+from kn_plan.derived import derive
 from kn_plan.layout import StridedLayout
 
 __all__ = ["MAX_BATCH", "Packed", "gemm_call", "pack_call", "packed_layout", "product_of"]
@@ -154,11 +155,15 @@ def _better_turned(p: _Problem, registers: Registers) -> bool:
 
 def _units(p: _Problem) -> Size:
     """Return into how many units the work is cut."""
-    batch = size_prod(p.batch)
+    (units,) = derive(_divided, 1, size_prod(p.batch), p.rows, p.cols, p.depth)
+    return units
+
+
+def _divided(batch: int, rows: int, cols: int, depth: int) -> tuple[int]:
     # multiplications, or as many as one reads the matrix b in
-    work = size_prod((batch, p.depth, p.cols, size_max(p.rows, READ_COST)))
-    blocks = size_prod((batch, ceildiv(p.rows, ROWS), ceildiv(p.cols, COLS)))
-    return size_max(1, size_min(size_max(blocks, ENOUGH_UNITS), floordiv(work, UNIT_WORK)))
+    work = batch * depth * cols * max(rows, READ_COST)
+    blocks = batch * -(-rows // ROWS) * -(-cols // COLS)
+    return (max(1, min(max(blocks, ENOUGH_UNITS), work // UNIT_WORK)),)
 
 
 def gemm_call(

@@ -13,11 +13,12 @@ from math import inf
 from kn_cpu.axes import KernelCall, float_bits
 from kn_cpu.product import Registers, ceil_to
 from kn_cpu.scalar import ScalarKernel, ScalarRefusal, compile_program
-from kn_graph.dim import Size, ceildiv, size_max, size_min
+from kn_graph.dim import Size, size_max
 from kn_graph.dtype import DType
 from kn_graph.ops.elementwise import Unary
 from kn_graph.ops.recurrent import CELLS, Activation, Recurrent
 from kn_graph.scalar import scalar_function
+from kn_plan.derived import derive
 from kn_plan.layout import StridedLayout
 from kn_plan.program import Instruction, ScalarProgram
 
@@ -120,9 +121,7 @@ def recurrent_call(
     steps, directions, batch, hidden = at.y.sizes
     gates = CELLS[op.kind].gates
     rows = _rows(op, batch)
-    tasks = directions * ceildiv(batch, rows)
-    work = steps * batch * (directions * gates * hidden) * (hidden + 32)
-    units = size_min(tasks, size_max(1, work // UNIT_WORK))
+    (units,) = derive(_units, 1, steps, batch, directions, gates * hidden, hidden, rows)
     clip = inf if op.clip is None else op.clip
     head: tuple[Size, ...] = (
         KINDS[op.kind], directions, int(op.direction == "reverse"), steps, batch, hidden,
@@ -149,9 +148,21 @@ def _rows(op: Recurrent, batch: Size) -> Size:
     """Return how many rows of the batch a task has."""
     if op.quantize_hidden:  # the range is that of all rows
         return size_max(1, batch)
-    if op.directions == 2:
-        return size_max(1, size_min(batch, MANY_ROWS))
-    return size_max(FEW_ROWS, size_min(ceildiv(batch, 8), MANY_ROWS))
+    (rows,) = derive(_shared_rows, 1, batch, op.directions)
+    return rows
+
+
+def _shared_rows(batch: int, directions: int) -> tuple[int]:
+    if directions == 2:
+        return (max(1, min(batch, MANY_ROWS)),)
+    return (max(FEW_ROWS, min(-(-batch // 8), MANY_ROWS)),)
+
+
+def _units(
+    steps: int, batch: int, directions: int, columns: int, hidden: int, rows: int
+) -> tuple[int]:
+    work = steps * batch * directions * columns * (hidden + 32)
+    return (min(directions * -(-batch // rows), max(1, work // UNIT_WORK)),)
 
 
 def _scratch(gates: int, rows: Size, width: Size) -> Size:

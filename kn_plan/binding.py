@@ -1,24 +1,30 @@
 """All size-dependent numbers of a plan, computed for concrete sizes in one call.
 
 Layers repeat: thousands of sizes, strides and offsets of a plan are some dozens of expressions.
-Each is computed once, by a straight-line Python function that is generated for the plan; integers
-are exact, so nothing overflows in silence.
+Each is computed once: by looking at it in the first bindings, later by a straight-line Python
+function that is generated for the plan, since to compile that takes as long as many bindings.
+Integers are exact, so nothing overflows in silence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from kn_graph.dim import Atom, Dim, FloorDiv, Let, Max, Size, Symbol, UnboundSymbolError, symbols_of
-from kn_graph.dim.evaluate import ordered_atoms
+from kn_graph.dim.evaluate import ordered_atoms, value_of
 from kn_plan.derived import Derived, Rule
 
 __all__ = ["Binder", "NumberTable"]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+FIRST = 2
+"""How many bindings are computed without a function: what is bound to one set of sizes lays out its
+arena for these and for rounded ones, and never again."""
 
 
 class NumberTable:
@@ -35,10 +41,10 @@ class NumberTable:
 
     def add_all(self, sizes: Iterable[Size]) -> range:
         """Note several numbers; return their places."""
-        start = len(self._slots)
-        for size in sizes:
-            self.add(size)
-        return range(start, len(self._slots))
+        slots, slot_of = self._slots, self._slot_of
+        start = len(slots)
+        slots += [slot_of.setdefault(size, len(slot_of)) for size in sizes]
+        return range(start, len(slots))
 
     def __len__(self) -> int:
         """Return how many numbers there are."""
@@ -55,7 +61,7 @@ class NumberTable:
         return tuple(self._slot_of)
 
     def binder(self) -> Binder:
-        """Compile the expressions."""
+        """Return what computes the numbers added so far."""
         return Binder(self.unique, self._slots)
 
 
@@ -64,15 +70,22 @@ class Binder:
 
     Attributes:
         symbols: what has to be known.
-        source: the text of the generated function.
     """
 
     def __init__(self, sizes: Sequence[Size], slots: Sequence[int]) -> None:
         found = {s for size in sizes if isinstance(size, Dim) for s in size.symbols}
         self.symbols: tuple[Symbol, ...] = tuple(sorted(found))
-        self.source, rules = _source(sizes, self.symbols)
-        self._slots = np.asarray(slots, np.intp)
-        self._evaluate = _compiled(self.source, rules)
+        self._sizes, self._slots = sizes, np.asarray(slots, np.intp)
+        self._bindings = 0
+
+    @property
+    def source(self) -> str:
+        """The text of the function that computes the expressions."""
+        return _source(self._sizes, self.symbols)[0]
+
+    @cached_property
+    def _evaluate(self) -> Callable[..., list[int]]:
+        return _compiled(*_source(self._sizes, self.symbols))
 
     def expressions(self, env: Mapping[Symbol, int]) -> list[int]:
         """Return the number of each different expression.
@@ -81,9 +94,13 @@ class Binder:
             UnboundSymbolError: a symbol has no number.
         """
         try:
-            return self._evaluate(*[env[s] for s in self.symbols])
+            numbers = [env[s] for s in self.symbols]
         except KeyError as error:
             raise UnboundSymbolError(f"size {error.args[0]} has no number") from None
+        self._bindings += 1
+        if self._bindings <= FIRST:
+            return _evaluated(self._sizes, dict(zip(self.symbols, numbers, strict=True)))
+        return self._evaluate(*numbers)
 
     def __call__(self, env: Mapping[Symbol, int]) -> Ints:
         """Return all numbers.
@@ -94,6 +111,20 @@ class Binder:
         """
         numbers = np.array(self.expressions(env), np.int64)
         return numbers[self._slots]
+
+
+def _evaluated(sizes: Sequence[Size], known: dict[Atom, int]) -> list[int]:
+    """Return the numbers of sizes.
+
+    Args:
+        sizes: expressions.
+        known: the number of each symbol; grows by the atoms made of them.
+    """
+    for size in sizes:
+        if isinstance(size, Dim) and not known.keys() >= size.atoms:
+            for atom in ordered_atoms(size, known.__contains__):
+                known[atom] = atom.compute([value_of(a, known) for a in atom.args])
+    return [size if isinstance(size, int) else value_of(size, known) for size in sizes]
 
 
 def _compiled(source: str, rules: Mapping[str, Rule]) -> Callable[..., list[int]]:

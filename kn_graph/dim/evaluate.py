@@ -23,7 +23,14 @@ from kn_graph.dim.polynomial import (
     to_size,
 )
 
-__all__ = ["UnboundSymbolError", "evaluate", "ordered_atoms", "substitute", "symbols_of"]
+__all__ = [
+    "UnboundSymbolError",
+    "evaluate",
+    "ordered_atoms",
+    "substitute",
+    "symbols_of",
+    "value_of",
+]
 
 
 class UnboundSymbolError(KeyError):
@@ -81,11 +88,12 @@ def evaluate(size: Size, env: Mapping[Symbol, int]) -> int:
                 raise UnboundSymbolError(f"the symbolic size {atom.name!r} has no number")
             known[atom] = operator.index(env[atom])  # NumPy's integers overflow silently
         else:
-            known[atom] = atom.compute([_value(d, known) for d in atom.args])
-    return _value(size, known)
+            known[atom] = atom.compute([value_of(d, known) for d in atom.args])
+    return value_of(size, known)
 
 
-def _value(size: Size, known: Mapping[Atom, int]) -> int:
+def value_of(size: Size, known: Mapping[Atom, int]) -> int:
+    """Return the number of a size, given those of its atoms."""
     total = 0
     for monomial, coefficient in terms_of(size):
         for atom in monomial:
