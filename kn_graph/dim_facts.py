@@ -86,7 +86,12 @@ def _at(size: Size, depth: int) -> tuple[Bound, Bound]:
 
 def _by_cases(size: Dim, atom: Atom, factor: int, depth: int) -> tuple[Bound, Bound]:
     """A maximum is one of its arguments: at least each of them, and one of them exactly."""
-    cases = [_at(_replaced(size, atom, x), depth - 1) for x in atom.args]
+    if factor:
+        without = size - of_atom(atom, factor)
+        replaced = [without + x * factor for x in atom.args]
+    else:
+        replaced = [_replaced(size, atom, x) for x in atom.args]
+    cases = [_at(x, depth - 1) for x in replaced]
     lows, highs = zip(*cases, strict=True)
     return (max if factor > 0 else min)(lows), (min if factor < 0 else max)(highs)
 
@@ -147,6 +152,8 @@ def _quotient_bounds(
 
 def _interval(size: Dim) -> tuple[Bound, Bound]:
     """The interval of the polynomial with each atom written as lo + x, 0 <= x <= hi - lo."""
+    if all(len(monomial) < 2 for monomial, _ in size.terms):
+        return _linear_interval(size)
     limits = {a: _atom_bounds(a) for a in size.atoms}
     shifts: dict[Atom, Size] = {
         a: Dim((((), int(lo)), ((a,), 1))) for a, (lo, _) in limits.items() if lo not in (0, -inf)
@@ -164,6 +171,24 @@ def _interval(size: Dim) -> tuple[Bound, Bound]:
         widths = [_plus(limits[a][1], -limits[a][0]) for a in monomial]
         top = _width_product(widths, coefficient)
         lo, hi = (lo, _plus(hi, top)) if coefficient > 0 else (_plus(lo, top), hi)
+    return lo, hi
+
+
+def _linear_interval(size: Dim) -> tuple[Bound, Bound]:
+    """Return the same for a sum of multiples of atoms, where the shifts need not be multiplied."""
+    lo: Bound = 0
+    hi: Bound = 0
+    for monomial, coefficient in size.terms:
+        least, most = _atom_bounds(monomial[0]) if monomial else (1, 1)
+        if least == -inf:
+            return -inf, inf
+        near = coefficient * least
+        far = _width_product([most], coefficient)
+        lo, hi = (
+            (_plus(lo, near), _plus(hi, far))
+            if coefficient > 0
+            else (_plus(lo, far), _plus(hi, near))
+        )
     return lo, hi
 
 

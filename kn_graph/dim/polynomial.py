@@ -369,14 +369,14 @@ def terms_of(size: Size) -> tuple[tuple[Monomial, int], ...]:
 
 
 def size_of(terms: Terms) -> Size:
-    """Return the canonical size of some terms."""
+    """Return the canonical size of some terms, which are used up."""
+    constant = terms.pop((), 0)
     kept = [(m, c) for m, c in terms.items() if c]
     if not kept:
-        return 0
-    if len(kept) == 1 and not kept[0][0]:
-        return kept[0][1]
-    kept.sort(key=term_key)
-    return Dim(tuple(kept))
+        return constant
+    if len(kept) > 1:
+        kept.sort(key=term_key)
+    return Dim((((), constant), *kept) if constant else tuple(kept))
 
 
 def of_atom(atom: Atom, coefficient: int = 1) -> Dim:

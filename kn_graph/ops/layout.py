@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from kn_graph.dim import Dim, Size, size_min, size_sum
+from kn_graph.dim_facts import surely_ge
 from kn_graph.errors import DTypeError, ExecutionError, ShapeError
 from kn_graph.op import Content, EvalContext, InferContext, Op
 from kn_graph.types import Shape, TensorType, format_shape
@@ -30,7 +31,7 @@ def check_axis(axis: int, rank: int, what: str) -> None:
 def check_sizes(ctx: InferContext, shape: Shape) -> None:
     """Raise ShapeError where a size of a result is negative."""
     for axis, size in enumerate(shape):
-        if not isinstance(size, int) or size < 0:
+        if not surely_ge(size):
             ctx.require_ge(size, 0, f"size {axis} of {format_shape(shape)} is not negative")
 
 
@@ -53,7 +54,9 @@ class View(Op):
                 f"cannot view {format_shape(x.shape)} ({have} elements) "
                 f"as {format_shape(self.shape)} ({want} elements)"
             )
-        ctx.require_eq(have, want, f"view {format_shape(x.shape)} as {format_shape(self.shape)}")
+        if have != want:
+            what = f"view {format_shape(x.shape)} as {format_shape(self.shape)}"
+            ctx.require_eq(have, want, what)
         return result
 
     def eval(self, ctx: EvalContext, x: Array) -> Array:
