@@ -211,6 +211,7 @@ class Graph(
                 if folded is not None:
                     return (folded,)
             node = self._append(op, operands, types)
+            self._note_symbols(node)
             if content is not None:
                 node.results[0]._content = content
             if op.pure:
@@ -234,13 +235,17 @@ class Graph(
         key = (op, operands)
         mine = self._known.get(key) if op.pure else None
         if mine is None:
-            mine = self._append(op, operands, tuple([v.type for v in node.results]))
+            mine = self._append(op, operands, [v.type for v in node.results])
+            if node.graph.size_sources:
+                self._note_symbols(mine)
+            mine.origins = node.origins
             for old, new in zip(node.results, mine.results, strict=True):
-                new._content = old._content
+                new._content, new.names = old._content, old.names
             if op.pure:
                 self._known[key] = mine
             if isinstance(op, ReadSizes):
                 self._read[operands[0]] = op.symbols
+            return mine.results
         for old, new in zip(node.results, mine.results, strict=True):
             new.names = _united(new.names, old.names)
         mine.origins = _united(mine.origins, node.origins)
@@ -258,7 +263,7 @@ class Graph(
         types = self._inferred.get(key)
         if types is None:
             types = self._type_rule(op, operands)
-            if not any(map(_is_data, _sizes_of(types))):  # each node has data symbols of its own
+            if not any(map(_is_data, _open_sizes(types))):  # each node has data symbols of its own
                 self._inferred[key] = types
         return types
 
@@ -275,16 +280,20 @@ class Graph(
             raise
         return types
 
-    def _append(self, op: Op, operands: tuple[Value, ...], types: tuple[ValueType, ...]) -> Node:
+    def _append(self, op: Op, operands: tuple[Value, ...], types: Sequence[ValueType]) -> Node:
         node = Node(self, len(self.nodes), op, operands)
         node.results = tuple([Value(node, i, t) for i, t in enumerate(types)])
         self.nodes.append(node)
-        sizes = op.symbols if isinstance(op, ReadSizes) else _sizes_of(types)
-        for size in sizes:
-            symbol = None if isinstance(size, int) else size.as_symbol
+        return node
+
+    def _note_symbols(self, node: Node) -> None:
+        """Take note of the data symbols that a node binds."""
+        op = node.op
+        types = [v.type for v in node.results]
+        for size in op.symbols if isinstance(op, ReadSizes) else _open_sizes(types):
+            symbol = size.as_symbol
             if symbol is not None and symbol.kind is SymbolKind.DATA:
                 self.size_sources.setdefault(symbol, node)
-        return node
 
     def _folded(self, content: Content, t: ValueType) -> Value | None:
         assert isinstance(t, TensorType)
@@ -467,19 +476,19 @@ class Graph(
         return notebook_svg(self)
 
 
-def _is_data(size: Size) -> bool:
-    return not isinstance(size, int) and any(s.kind is SymbolKind.DATA for s in size.symbols)
+def _is_data(size: Dim) -> bool:
+    return any(s.kind is SymbolKind.DATA for s in size.symbols)
 
 
-def _sizes_of(types: Iterable[ValueType]) -> list[Size]:
-    sizes: list[Size] = []
-    for t in types:
-        if isinstance(t, TensorType):
-            sizes += t.shape
-        else:
-            for inner in tensor_types_of(t):
-                sizes += inner.shape
-    return sizes
+def _open_sizes(types: Iterable[ValueType]) -> list[Dim]:
+    """Return the sizes in types that are no numbers."""
+    return [
+        size
+        for t in types
+        for tensor in ((t,) if isinstance(t, TensorType) else tensor_types_of(t))
+        for size in tensor.shape
+        if not isinstance(size, int)
+    ]
 
 
 def _united(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:

@@ -47,8 +47,7 @@ def rewrite_graph(
     for rules in phases:
         earlier |= report.refused
         table = _Table([r for r in rules if settings.allows(r.name, r.setting)])
-        _exhaust(edit, table, settings, report, limit)
-    order = edit.order()
+        order = _exhaust(edit, table, settings, report, limit)
     result = edit.finish(order)
     if len(result.nodes) < len(order):
         # nodes that had become equal merged: who is read once only may be another one now
@@ -63,14 +62,15 @@ def _exhaust(
     settings: OptimizerSettings,
     report: OptimizerReport,
     limit: int,
-) -> None:
-    """Apply rules until none fires."""
+) -> list[Node]:
+    """Apply rules until none fires; return the living nodes so that operands come first."""
     fired = -1
     while report.fired.total() > fired:
         # again over everything: rules look further than at what is next to a rewrite
         fired = report.fired.total()
         report.refused.clear()
-        work = _Worklist(edit.order())
+        order = edit.order()
+        work = _Worklist(order)
         while (node := work.take()) is not None:
             if not edit.alive(node):
                 continue
@@ -81,6 +81,7 @@ def _exhaust(
                 found = rule.match(edit, node, settings)
                 if found is not None and _apply(rule, found, edit, node, report, work):
                     break
+    return order
 
 
 class _Worklist:

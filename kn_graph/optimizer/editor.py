@@ -61,16 +61,13 @@ class Editor:
 
     def operands(self, node: Node) -> tuple[Value, ...]:
         """Return the operands of a node as they are now."""
-        known = self._operands.get(node)
-        if known is not None:
-            return known
-        for v in node.operands:
-            if v in self._forward:
-                found = tuple([self.resolve(v) for v in node.operands])
-                if node in self._alive:  # or nobody would tell when they change
-                    self._operands[node] = found
-                return found
-        return node.operands
+        known = self._operands.get(node)  # of living nodes
+        return self._resolved(node) if known is None else known
+
+    def _resolved(self, node: Node) -> tuple[Value, ...]:
+        if self._forward.keys().isdisjoint(node.operands):
+            return node.operands
+        return tuple([self.resolve(v) for v in node.operands])
 
     def users(self, v: Value) -> list[Node]:
         """Return the living nodes that read a value."""
@@ -118,7 +115,7 @@ class Editor:
         mine = self._users.setdefault(new, {})
         for node, count in users.items():
             mine[node] = mine.get(node, 0) + count
-            self._operands.pop(node, None)
+            self._operands[node] = self._resolved(node)
         pins = self._pinned.pop(old, 0)
         if pins:
             self._pinned[new] = self._pinned.get(new, 0) + pins
@@ -128,7 +125,10 @@ class Editor:
         _inherit(new, old, died)
 
     def _needed(self, node: Node) -> bool:
-        return any(self._users.get(v) or v in self._pinned for v in node.results)
+        return any(map(self._is_read, node.results))
+
+    def _is_read(self, v: Value) -> bool:
+        return bool(self._users.get(v)) or v in self._pinned
 
     def _revive(self, node: Node) -> None:
         """Count the operands of a node that has become needed, and of those that so become."""
@@ -138,7 +138,8 @@ class Editor:
             if current in self._alive:
                 continue
             self._alive.add(current)
-            for v in self.operands(current):
+            self._operands[current] = operands = self._resolved(current)
+            for v in operands:
                 users = self._users.setdefault(v, {})
                 users[current] = users.get(current, 0) + 1
                 stack.append(v.node)
@@ -153,11 +154,10 @@ class Editor:
                 continue
             self._alive.discard(current)
             died.append(current)
-            for v in self.operands(current):
+            for v in self._operands.pop(current):
                 users = self._users.get(v, {})
                 users.pop(current, None)
                 stack.append(v.node)
-            self._operands.pop(current, None)
         return died
 
     # ---- the result -------------------------------------------------------------------------
@@ -169,25 +169,30 @@ class Editor:
             InternalError: a rewrite made a node depend on itself.
         """
         done: set[Node] = set()
-        opened: set[Node] = set()
+        opened: set[Node] = set()  # and not done: what needs the node at hand
         ordered: list[Node] = []
         roots = [v.node for v in self.graph.inputs]
         roots += sorted({*self.graph.size_sources.values()}, key=lambda n: n.index)
         roots += [self.resolve(v).node for v in self.graph.outputs.values()]
-        stack = [(n, False) for n in reversed(roots)]
+        stack = roots[::-1]
         while stack:
-            node, ready = stack.pop()
+            node = stack[-1]
             if node in done:
+                stack.pop()
                 continue
-            if ready:
-                done.add(node)
-                ordered.append(node)
-                continue
-            if node in opened:
-                raise InternalError(f"a rewrite made {node!r} depend on itself; please report this")
-            opened.add(node)
-            stack.append((node, True))
-            stack.extend((v.node, False) for v in self.operands(node) if v.node not in done)
+            if node not in opened:
+                opened.add(node)
+                below = [v.node for v in self.operands(node) if v.node not in done]
+                if not opened.isdisjoint(below):
+                    raise InternalError(
+                        f"a rewrite made {node!r} depend on itself; please report this"
+                    )
+                if below:
+                    stack += below
+                    continue
+            opened.discard(node)
+            done.add(node)
+            ordered.append(stack.pop())
         return ordered
 
     def finish(self, order: Sequence[Node]) -> Graph:

@@ -57,6 +57,9 @@ class Found:
     weights: Array | None = None
 
 
+_SUM = Binary("add")
+
+
 class FuseAffine(Rule[Found]):
     """See the module."""
 
@@ -72,7 +75,7 @@ class FuseAffine(Rule[Found]):
             return None
         chain = chain_below(edit, node.results[0])
         product = product_of(edit, chain.base.node)
-        if product is None and len(chain.links) == 1:
+        if len(chain.links) == 1 and (product is None or node.op == _SUM):
             return None
         if is_quantized(edit, chain.base):
             return None
@@ -109,7 +112,7 @@ def _folded(
     """Return the chain with its first scale in the weights, if it has one and that is allowed."""
     first = parts[0].inside
     if first.scale is None:
-        other = any(s.node.op != Binary("add") for s in parts[0].steps)
+        other = any(s.node.op != _SUM for s in parts[0].steps)
         return Found(chain.base, tuple(parts), product) if other else None
     weights = scaled_product(edit, product, first.scale)
     if isinstance(weights, Refused):
