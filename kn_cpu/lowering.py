@@ -174,13 +174,17 @@ class Lowering:
 
     # ---- constants --------------------------------------------------------------------------
 
+    def is_constant(self, operand: Operand) -> bool:
+        """Return whether the elements of an operand, and where they are, are known."""
+        known = operand.buffer in self.constants
+        return known and all(isinstance(n, int) for n in operand.layout.numbers)
+
     def constant(self, operand: Operand) -> Array | None:
-        """Return the elements of an operand, where they are a constant."""
-        array = self.constants.get(operand.buffer)
-        layout: Any = operand.layout
-        if array is None or not all(isinstance(n, int) for n in layout.numbers):
+        """Return the elements of an operand, where they are a constant; perhaps a copy."""
+        if not self.is_constant(operand):
             return None
-        flat = np.ascontiguousarray(array).reshape(-1)
+        layout: Any = operand.layout
+        flat = np.ascontiguousarray(self.constants[operand.buffer]).reshape(-1)
         strides = [s * flat.itemsize for s in layout.strides]
         if 0 in layout.sizes:
             return np.empty(layout.sizes, flat.dtype)

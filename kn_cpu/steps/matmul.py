@@ -54,7 +54,7 @@ def _product(low: Lowering, step: Step, end: Epilogue, behind: BlockProgram | No
 
 def _packed(low: Lowering, b: Operand) -> tuple[Pointer, Packed] | None:
     """Return a constant right operand in panels, if its matrices are evenly spaced."""
-    if low.constant(b) is None or 0 in b.layout.sizes:
+    if not low.is_constant(b) or 0 in b.layout.sizes:
         return None
     sizes, strides = b.layout.sizes, b.layout.strides
     varying = [i for i, n in enumerate(sizes[:-2]) if n != 1 and strides[i] != 0]

@@ -95,7 +95,7 @@ def _right(
 ) -> tuple[StridedLayout | Packed, Pointer]:
     """Return a matrix as right operand of a product for each step, packed if it is a constant."""
     repeated = (0,) * (len(sizes) - 2)
-    if low.constant(w) is None or 0 in w.layout.sizes:
+    if not low.is_constant(w) or 0 in w.layout.sizes:
         return StridedLayout(tuple(sizes), (*repeated, *w.layout.strides), w.layout.offset), w
     count = evaluate(packed_size(sizes[-2], sizes[-1], low.registers), {})
     pointer = low.pack(w, count, "gemm", pack_call(w.layout, low.registers))
@@ -105,7 +105,7 @@ def _right(
 def _weights(low: Lowering, op: Recurrent, r: Operand) -> tuple[Pointer, Calls]:
     """Return the packed recurrent weights, and what packs them in each run if they are computed."""
     call, size = recurrent_pack_call(op, r.layout), packed_recurrent_size(op, low.registers)
-    if low.constant(r) is not None and 0 not in r.layout.sizes:
+    if low.is_constant(r) and 0 not in r.layout.sizes:
         return low.pack(r, evaluate(size, {}), "recurrent", call), []
     packed = low.temporary(DType.FLOAT32, (size,))
     return packed, [NativeCall("recurrent", call, (r, packed))]
