@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from kn_graph.dim import Size, Symbol, evaluate, of_atom, symbols_of
-from kn_graph.dim_facts import ConstraintKind
+from kn_graph.dim_facts import Constraint, ConstraintKind
 from kn_graph.errors import KnError, SymbolError
 from kn_graph.graph import Graph
+from kn_graph.liveness import bodies_of
 from kn_graph.types import TensorType
 
 __all__ = ["assumed_sizes", "concrete_shape", "shown_sizes"]
 
 CANDIDATES = (64, 512, 4096)
 """Tried in this order for sizes that are not of an input's first axis."""
+
+MORE_CANDIDATES = (256, 128, 1024, 2048, 32, 16)
+"""Tried after these where a body of control flow allows none of them, as windows of sound do."""
 
 MAX_MIXED = 3
 """Of more sizes than this, only equal numbers for all are tried."""
@@ -40,7 +44,9 @@ def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
     """Choose a number for each symbol of the graph's inputs that is not known.
 
     What the graph requires a size to be; 1 for the first axis of an input; else the first of 64,
-    512, 4096 for which the graph's requirements hold. Where none does, first axes take these, too.
+    512, 4096 for which the graph's requirements hold, and those of control-flow bodies, since any of
+    them may run. Where none does, other powers of two are tried, and first axes take these, too; then
+    bodies are left aside.
 
     Args:
         graph: whose symbols are meant.
@@ -57,13 +63,19 @@ def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
     }
     pinned = {n: k for n, k in _pinned(graph).items() if n not in known}
     free = [n for n in graph.symbols if n not in known and n not in pinned]
+    within = _body_constraints(graph)
+    equal = _equal(free, [*graph.constraints, *within], first)
+    free = [n for n in free if equal[n] == n]
     batch = {n: 1 for n in free if n in first}
     rest = [n for n in free if n not in first]
-    for fixed, names in (({**pinned, **batch}, rest), (pinned, free)):
-        for choice in _choices(len(names)):
-            chosen = {**fixed, **dict(zip(names, choice, strict=True))}
-            if _legal(graph, {**known, **chosen}):
-                return chosen
+    ways = (({**pinned, **batch}, rest), (pinned, free))
+    for bodies, numbers in ((within, CANDIDATES), (within, MORE_CANDIDATES), ((), CANDIDATES)):
+        for fixed, names in ways:
+            for choice in _choices(len(names), numbers):
+                chosen = {**fixed, **dict(zip(names, choice, strict=True))}
+                chosen |= {n: chosen[same] for n, same in equal.items()}
+                if _legal(graph, {**known, **chosen}, bodies):
+                    return chosen
     several = ", ".join(map(str, CANDIDATES))
     tried = [f"1, {several} for {n!r}" for n in batch] + [f"{several} for {n!r}" for n in rest]
     raise SymbolError(
@@ -95,24 +107,52 @@ def _repeated(graph: Graph) -> list[tuple[Size, Size]]:
     return [p for r in repeats_of(graph.nodes) for p in zip(r.have, r.want, strict=True)]
 
 
-def _choices(count: int) -> list[tuple[int, ...]]:
-    """Return the numbers to try for so many sizes: equal ones first, since most belong together."""
-    equal = [(c,) * count for c in CANDIDATES]
-    return equal + list(product(CANDIDATES, repeat=count)) if 1 < count <= MAX_MIXED else equal
+def _choices(count: int, numbers: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return what to try for so many sizes: equal numbers first, since most belong together."""
+    equal = [(c,) * count for c in numbers]
+    return equal + list(product(numbers, repeat=count)) if 1 < count <= MAX_MIXED else equal
 
 
-def _legal(graph: Graph, numbers: Mapping[str, int]) -> bool:
+def _equal(
+    free: Sequence[str], constraints: Iterable[Constraint], first: Container[str]
+) -> dict[str, str]:
+    """Return for each size the one that it has to be equal to, rather one of a first axis."""
+    found = {n: n for n in free}
+    for c in constraints:
+        pair = sorted(s.name for s in c.symbols)
+        if c.kind is not ConstraintKind.EQ or len(pair) != 2 or not found.keys() >= {*pair}:
+            continue
+        a, b = sorted(c.symbols, key=lambda s: s.name)
+        if c.dim in (of_atom(a) - of_atom(b), of_atom(b) - of_atom(a)):
+            old, new = sorted((found[a.name], found[b.name]), key=lambda n: n in first)
+            found = {n: new if same == old else same for n, same in found.items()}
+    return found
+
+
+def _body_constraints(graph: Graph) -> list[Constraint]:
+    """Return what all control-flow bodies require of sizes that the graph's inputs show."""
+    shown, found = graph.input_symbols(), []
+    pending = [graph]
+    while pending:
+        bodies = [b for node in pending.pop().nodes for b in bodies_of(node)]
+        found += [c for b in bodies for c in b.constraints if c.symbols <= shown]
+        pending += bodies
+    return found
+
+
+def _legal(graph: Graph, numbers: Mapping[str, int], bodies: Iterable[Constraint]) -> bool:
     try:
         variant = graph.variant(_env(graph, numbers))
     except KnError:
         return False
-    env = _env(variant, numbers)
+    env, outer = _env(variant, numbers), _env(graph, numbers)
     shapes = [v.type.shape for v in variant.inputs if isinstance(v.type, TensorType)]
     sizes = [s for shape in shapes for s in shape if symbols_of(s) <= env.keys()]
     repeats = [(a, b) for a, b in _repeated(variant) if symbols_of(a) | symbols_of(b) <= env.keys()]
     return (
         all(evaluate(s, env) >= 0 for s in sizes)
         and all(c.holds(env) for c in variant.constraints if c.symbols <= env.keys())
+        and all(c.holds(outer) for c in bodies if c.symbols <= outer.keys())
         and all(evaluate(a, env) in (1, evaluate(b, env)) for a, b in repeats)
     )
 

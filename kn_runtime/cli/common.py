@@ -1,8 +1,7 @@
-"""What several verbs share: arguments, tables, JSON."""
+"""What several verbs share: text in columns, JSON."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -10,23 +9,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kn_graph.errors import UsageError
-
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 __all__ = [
     "INDENT",
-    "add_device",
-    "add_dims",
-    "add_model",
-    "dims_of",
     "emit_json",
     "grid",
     "human_bytes",
     "human_count",
     "joined",
-    "named",
     "show",
 ]
 
@@ -38,63 +30,6 @@ PIPE_WIDTH = 100_000
 
 LIST_WIDTH = 80
 """Width of lists there."""
-
-
-# ---- arguments ------------------------------------------------------------------------------
-
-
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add the model."""
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add `--device`."""
-    parser.add_argument(
-        "--device",
-        default="best",
-        metavar="NAME",
-        help="best, reference, cpu, cuda or cuda:N (default: best)",
-    )
-
-
-def add_dims(parser: argparse.ArgumentParser) -> None:
-    """Add `--dim`."""
-    parser.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="a number for a symbolic size; may be repeated",
-    )
-
-
-def named(text: str, what: str) -> tuple[str, str]:
-    """Split `NAME=VALUE`.
-
-    Raises:
-        UsageError: there is no `=`.
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(f"{what} is given as NAME=VALUE, got {text!r}")
-    return name, value
-
-
-def dims_of(args: argparse.Namespace) -> dict[str, int]:
-    """Return the sizes given by `--dim`.
-
-    Raises:
-        UsageError: one is not NAME=N with N >= 0, or is given twice.
-    """
-    dims: dict[str, int] = {}
-    for text in args.dim:
-        name, value = named(text, "--dim")
-        if not (value.isascii() and value.isdigit() and len(value) <= 18):
-            raise UsageError(f"--dim {name}: expected a whole number of 0 or more, got {value!r}")
-        if dims.setdefault(name, int(value)) != int(value):
-            raise UsageError(f"--dim {name} is given twice: {dims[name]} and {value}")
-    return dims
 
 
 # ---- results as text ------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kn_graph.errors import UsageError
 from kn_runtime.cli import feeds
-from kn_runtime.cli.common import INDENT, add_dims, add_model, dims_of, emit_json, grid, show
+from kn_runtime.cli.arguments import add_dims, add_model, dims_of
+from kn_runtime.cli.common import INDENT, emit_json, grid, show
 
 if TYPE_CHECKING:
     from kn_graph.compare import Band, CompareReport, Divergence, Verdict

@@ -18,7 +18,7 @@ from kn_graph.memory import available_bytes
 from kn_graph.types import OptionalType, TensorType
 from kn_graph.value import Value
 from kn_runtime.assume import assumed_sizes, concrete_shape, shown_sizes
-from kn_runtime.cli.common import named
+from kn_runtime.cli.arguments import named
 from kn_runtime.cli.input_files import read_input, read_npz
 from kn_runtime.images import ImageScaling
 

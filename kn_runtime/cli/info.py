@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from kn_runtime.cli.common import INDENT, add_model, emit_json, grid, human_bytes, joined, show
+from kn_runtime.cli.arguments import add_model
+from kn_runtime.cli.common import INDENT, emit_json, grid, human_bytes, joined, show
 from kn_runtime.model_info import ModelEnd, ModelInfo, model_info
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]

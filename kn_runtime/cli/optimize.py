@@ -7,7 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kn_graph.errors import UsageError
-from kn_runtime.cli.common import add_dims, add_model, dims_of, emit_json, grid, show
+from kn_runtime.cli.arguments import add_dims, add_model, dims_of
+from kn_runtime.cli.common import emit_json, grid, show
 
 if TYPE_CHECKING:
     from kn_graph.graph import Graph

@@ -8,17 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from kn_graph.errors import UsageError
-from kn_runtime.cli.common import (
-    INDENT,
-    add_dims,
-    add_model,
-    dims_of,
-    emit_json,
-    grid,
-    human_bytes,
-    human_count,
-    show,
-)
+from kn_runtime.cli.arguments import add_dims, add_model, dims_of
+from kn_runtime.cli.common import INDENT, emit_json, grid, human_bytes, human_count, show
 
 if TYPE_CHECKING:
     from kn_graph.dim import Symbol

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kn_graph.errors import DeviceUnavailableError, UsageError
 from kn_runtime.cli import feeds
-from kn_runtime.cli.common import (
-    add_dims,
-    add_model,
-    dims_of,
-    emit_json,
-    grid,
-    human_bytes,
-    human_count,
-    show,
-)
+from kn_runtime.cli.arguments import add_dims, add_model, dims_of
+from kn_runtime.cli.common import emit_json, grid, human_bytes, human_count, show
 
 if TYPE_CHECKING:
     from kn_cpu.profile import Profile, StepProfile

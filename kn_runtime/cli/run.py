@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kn_graph.errors import UsageError
 from kn_runtime.cli import feeds
-from kn_runtime.cli.common import (
-    INDENT,
-    add_device,
-    add_dims,
-    add_model,
-    dims_of,
-    emit_json,
-    grid,
-    show,
-)
+from kn_runtime.cli.arguments import add_device, add_dims, add_model, dims_of
+from kn_runtime.cli.common import INDENT, emit_json, grid, show
 from kn_runtime.cli.results import first_text, save_outputs, summary
 
 if TYPE_CHECKING:

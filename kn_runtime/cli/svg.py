@@ -11,7 +11,8 @@ import numpy as np
 from kn_graph.errors import UsageError
 from kn_graph.graph import Graph
 from kn_graph.render.picture import Album
-from kn_runtime.cli.common import add_dims, add_model, dims_of, emit_json, show
+from kn_runtime.cli.arguments import add_dims, add_model, dims_of
+from kn_runtime.cli.common import emit_json, show
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 

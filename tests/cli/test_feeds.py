@@ -13,6 +13,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
+from kn_graph import Graph, load_graph_from_onnx_path
+from kn_runtime.assume import assumed_sizes
 from tests.cli.conftest import Kn, Result
 from tests.small_models import info, model, node
 
@@ -207,6 +209,42 @@ def test_sizes_that_weights_decide_are_assumed(tmp_path: Path, kn: Kn) -> None:
 def test_first_axes_that_must_be_longer_than_1(tmp_path: Path, kn: Kn) -> None:
     path = write(tmp_path, [info("a", ["n-5", "m"])])
     assert run(kn, path, "random").json()["assumed"] == {"n": 64, "m": 64}
+
+
+def branches(folder: Path, windows: Sequence[int]) -> Path:
+    """Write a model that cuts x into windows, of one length or another."""
+    bodies = []
+    for at, window in enumerate(windows):
+        weights = {f"s{at}": np.array([1, window])}
+        cut = model([node("Reshape", f"x s{at}", f"y{at}")], [], [f"y{at}"], weights).graph
+        bodies.append(cut)
+    branch = node("If", "c", "y", then_branch=bodies[0], else_branch=bodies[1])
+    proto = model([branch], [info("x", ["batch", "n"]), info("c", [], TensorProto.BOOL)])
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())
+    return folder / "model.onnx"
+
+
+@pytest.mark.parametrize(
+    ("windows", "sizes"),
+    [
+        ((512, 512), {"batch": 1, "n": 512}),
+        ((256, 256), {"batch": 1, "n": 256}),
+        ((512, 256), {"batch": 1, "n": 64}),  # nothing fits both, so bodies have no say
+    ],
+)
+def test_assumed_sizes_suit_every_branch_where_one_does(
+    tmp_path: Path, windows: Sequence[int], sizes: dict[str, int]
+) -> None:
+    graph = load_graph_from_onnx_path(branches(tmp_path, windows))
+    assert assumed_sizes(graph, {}) == sizes
+
+
+def test_a_size_that_has_to_equal_another_is_assumed_to(tmp_path: Path) -> None:
+    g = Graph("equal")
+    x, y = g.input("x", "float32", ["a", "b"]), g.input("y", "float32", [2, "c"])
+    g.require_eq(x.shape[0], y.shape[1], "they belong together")
+    g.output("z", g.matmul(y, x))
+    assert assumed_sizes(g, {}) == {"a": 1, "b": 64, "c": 1}
 
 
 # ---- pictures ------------------------------------------------------------------------------
