@@ -28,7 +28,7 @@ from kn_plan.options import PlanOptions
 from kn_plan.plan import Plan
 from kn_plan.planner import plan_graph
 
-__all__ = ["CpuExecutor"]
+__all__ = ["CpuExecutor", "passed_inputs"]
 
 Array = np.ndarray[Any, Any]
 
@@ -137,10 +137,15 @@ class CpuExecutor:
     ) -> list[Any]:
         """Run a control-flow body where some symbols have numbers already."""
         if body not in self._passed:
-            self._passed[body] = _passed(body)
+            self._passed[body] = passed_inputs(body)
         passed = self._passed[body]
         if passed is not None:
             return [inputs[i] for i in passed]
+        ready = self.body_ready(body, inputs, env)
+        return list(self._evaluated(ready, inputs, seed).values())
+
+    def body_ready(self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int]) -> Ready:
+        """Return a control-flow body for its inputs, where some symbols have numbers already."""
         key = (body, *_key(inputs, None), *env.items())
         ready = self._bodies.get(key)
         if ready is None:
@@ -148,7 +153,7 @@ class CpuExecutor:
             ready = self.ready(body, inputs, known)
             if all(isinstance(x, np.ndarray) for x in inputs):
                 self._bodies.keep(key, ready)
-        return list(self._evaluated(ready, inputs, seed).values())
+        return ready
 
     def ready(self, graph: Graph, arrays: Sequence[Any], env: Mapping[Symbol, int]) -> Ready:
         """Return a graph for numbers of the symbols that its inputs show.
@@ -247,7 +252,7 @@ def _key(arrays: Sequence[Any], dims: Mapping[str, int] | None) -> tuple[Any, ..
     return (*shapes, *sorted(dims.items())) if dims else shapes
 
 
-def _passed(body: Graph) -> list[int] | None:
+def passed_inputs(body: Graph) -> list[int] | None:
     """Return which inputs a body hands on, if it does nothing else."""
     places = {v: i for i, v in enumerate(body.inputs)}
     if body.guards or body.constraints or not all(v in places for v in body.outputs.values()):

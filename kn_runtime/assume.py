@@ -44,9 +44,9 @@ def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
     """Choose a number for each symbol of the graph's inputs that is not known.
 
     What the graph requires a size to be; 1 for the first axis of an input; else the first of 64,
-    512, 4096 for which the graph's requirements hold, and those of control-flow bodies, since any of
-    them may run. Where none does, other powers of two are tried, and first axes take these, too; then
-    bodies are left aside.
+    512, 4096 for which the graph's requirements hold, and those of control-flow bodies, since any
+    of them may run. Where none does, other powers of two are tried, and first axes take these,
+    too; then bodies are left aside.
 
     Args:
         graph: whose symbols are meant.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INDENT",
+    "counted",
     "emit_json",
     "grid",
     "human_bytes",
@@ -89,6 +90,11 @@ def joined(entries: Iterable[str]) -> RenderableType:
 
     columns = Columns([Text(e) for e in entries], padding=(0, 3), column_first=True)
     return columns if _console().width < PIPE_WIDTH else Constrain(columns, LIST_WIDTH)
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a number of things as text, such as `1 step` and `2 steps`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def human_bytes(count: float) -> str:

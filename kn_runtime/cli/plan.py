@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from kn_graph.errors import UsageError
-from kn_runtime.cli.arguments import add_dims, add_model, dims_of
-from kn_runtime.cli.common import INDENT, emit_json, grid, human_bytes, human_count, show
+from rich.text import Text
+
+from kn_runtime.cli.arguments import add_dims, add_model, add_plan_device, dims_of
+from kn_runtime.cli.common import INDENT, counted, emit_json, grid, human_bytes, human_count, show
+from kn_runtime.cli.planned import at_sizes, plan_device
+from kn_runtime.cli.table import Column, Table, nested_rows
 
 if TYPE_CHECKING:
     from kn_graph.dim import Symbol
     from kn_graph.graph import Graph
+    from kn_plan.bodies import BodyReport
     from kn_plan.check import CheckReport
-    from kn_plan.device_spec import DeviceSpec
-    from kn_plan.options import PlanOptions
-    from kn_plan.plan import Plan
-    from kn_plan.report import PlanReport
-    from kn_plan.target import Target
+    from kn_plan.report import PlanReport, StepReport
+    from kn_runtime.cli.planned import PlanDevice
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
@@ -30,32 +31,34 @@ EXAMPLES = """examples:
   kn plan model.onnx --json > plan.json
 
 Costs are what has to be computed and moved at least; the bound is the longer of both on the device.
+Bodies of If, Loop and Scan follow their step, indented, once each.
 """
 
-DEVICES = "cpu, neutral or cuda:ARCH, such as cuda:sm_90"
+COLUMNS = (
+    Column("#"),
+    Column("node", least=16),
+    Column("step", least=10),
+    Column("computes", least=8, rank=1),
+    Column("flop", right=True, rank=4),
+    Column("moves", right=True, rank=3),
+    Column("bound us", right=True),
+    Column("limited by", least=9, rank=2),
+)
 
-
-@dataclass(frozen=True)
-class _Device:
-    """What a plan is made for.
-
-    Attributes:
-        target: what the planner asks.
-        spec: what bounds are for.
-        native: whether steps are looked up among native kernels.
-        note: what the reader should know.
-    """
-
-    target: Target
-    spec: DeviceSpec
-    native: bool
-    note: str
+ABLATION = (
+    Column("planned with", least=14),
+    Column("steps", right=True),
+    Column("host", right=True, rank=1),
+    Column("moved", right=True),
+    Column("arena", right=True),
+    Column("bound ms", right=True),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_model(parser)
-    parser.add_argument("--device", default="cpu", metavar="NAME", help=f"{DEVICES} (default: cpu)")
+    add_plan_device(parser)
     add_dims(parser)
     parser.add_argument("--raw", action="store_true", help="plan the model without optimizing it")
     parser.add_argument(
@@ -69,112 +72,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--text", action="store_true", help="print buffers and steps as they are")
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What was planned.
+
+    Attributes:
+        report: the plan.
+        assumed: sizes that nobody gave.
+        bodies: plans of control flow.
+        checked: whether it is right, if that was asked.
+        without: the plans with each mechanism switched off, if asked.
+    """
+
+    report: PlanReport
+    assumed: Mapping[str, int]
+    bodies: Sequence[BodyReport]
+    checked: CheckReport | None
+    without: Mapping[str, PlanReport]
+
+
 def execute(args: argparse.Namespace) -> int:
     """Plan, print, check."""
-    from kn_plan.check import check_plan
-    from kn_plan.numbers import all_numbers
-    from kn_plan.options import PlanOptions
-
-    device = _device(args.device)
-    graph, dims, assumed = _graph(args.model, dims_of(args), raw=args.raw)
-    env, found = all_numbers(graph, dims)
-    plan = _planned(graph, device, PlanOptions())
-    report = _report(plan, env, device, PlanOptions())
-    checked = check_plan(plan, dims) if args.check else None
-    variants = _without_each(graph, env, device) if args.ablate else {}
-    assumed |= found
-    if args.json:
-        emit_json(_json(args, report, assumed, checked, variants))
-    elif args.text:
-        show(_plain(str(plan)))
-    else:
-        _print(report, assumed, device)
-    if not args.json:
-        _print_ablation(report, variants)
-        _print_check(checked)
-    return 0 if checked is None or checked.ok else 1
-
-
-# ---- planning -------------------------------------------------------------------------------
-
-
-def _device(name: str) -> _Device:
-    from kn_plan.device_spec import CUDA_SPECS
-    from kn_plan.target import NeutralTarget
-
-    if name in ("cpu", "neutral"):
-        return _cpu(native=name == "cpu")
-    kind, _, arch = name.partition(":")
-    if kind == "cuda" and arch in CUDA_SPECS:
-        note = "no CUDA planner yet: planned for a neutral device, bounds are for this one"
-        return _Device(NeutralTarget(), CUDA_SPECS[arch], False, note)
-    if kind == "cuda":
-        known = ", ".join(CUDA_SPECS)
-        raise UsageError(
-            f"kn plan --device {name}: a GPU is described by its architecture, such as cuda:sm_90; "
-            f"known are {known}"
-        )
-    raise UsageError(f"unknown device {name!r}; expected {DEVICES}")
-
-
-def _cpu(*, native: bool) -> _Device:
-    from kn_cpu.native import library, unavailable_reason
-    from kn_cpu.target import CpuTarget
-    from kn_plan.device_spec import cpu_spec
-    from kn_plan.target import NeutralTarget
-    from kn_runtime.options import PrepareOptions
-
-    kernels = library()
-    spec = cpu_spec(kernels.isa if kernels else "base", PrepareOptions().worker_threads)
-    if not native:
-        return _Device(NeutralTarget(), spec, False, "planned for a neutral device")
-    missing = kernels is None
-    note = f"host steps are not known: {unavailable_reason()}" if missing else ""
-    return _Device(CpuTarget(), spec, not missing, note)
-
-
-def _graph(
-    path: str, given: Mapping[str, int], *, raw: bool
-) -> tuple[Graph, dict[str, int], dict[str, int]]:
-    """Return the graph that holds for some sizes, all sizes, and those that were assumed."""
     from kn_graph.onnx import load_graph_from_onnx_path
     from kn_graph.optimizer import optimize_graph
-    from kn_graph.variants import symbols_by_name
-    from kn_runtime.assume import assumed_sizes
+    from kn_plan.check import check_plan
+    from kn_plan.numbers import all_numbers
 
-    graph = load_graph_from_onnx_path(path)
-    graph = graph if raw else optimize_graph(graph)
-    known = {s.name: n for s, n in symbols_by_name(graph, given).items()}
-    assumed = assumed_sizes(graph, known)
-    sizes = {**known, **assumed}
-    variant = graph.variant(symbols_by_name(graph, sizes))
-    return variant, {n: k for n, k in sizes.items() if n in variant.symbols}, assumed
-
-
-def _planned(graph: Graph, device: _Device, options: PlanOptions) -> Plan:
-    from kn_plan.planner import plan_graph
-
-    return plan_graph(graph, device.target, options)
-
-
-def _report(
-    plan: Plan, env: Mapping[Symbol, int], device: _Device, options: PlanOptions
-) -> PlanReport:
-    from kn_plan.report import plan_report
-
-    host: dict[int, str] = {}
-    if device.native:
-        from kn_cpu.explain import host_reasons
-        from kn_cpu.native import library
-
-        kernels = library()
-        assert kernels is not None
-        host = host_reasons(plan, kernels)
-    return plan_report(plan, env, device.spec, options, host=host)
+    device = plan_device(args.device)
+    graph = load_graph_from_onnx_path(args.model)
+    sized = at_sizes(graph if args.raw else optimize_graph(graph), dims_of(args))
+    env, late = all_numbers(sized.graph, sized.dims)
+    plan = device.plan(sized.graph)
+    found = _Found(
+        report=device.report(plan, env),
+        assumed={**sized.assumed, **late},
+        bodies=device.bodies(plan, env),
+        checked=check_plan(plan, sized.dims) if args.check else None,
+        without=_without_each(sized.graph, env, device) if args.ablate else {},
+    )
+    if args.json:
+        emit_json(_json(args.model, found))
+    else:
+        show(Text(str(plan))) if args.text else _print(found, device)
+        _print_ablation(found)
+        _print_check(found.checked)
+    return 0 if found.checked is None or found.checked.ok else 1
 
 
 def _without_each(
-    graph: Graph, env: Mapping[Symbol, int], device: _Device
+    graph: Graph, env: Mapping[Symbol, int], device: PlanDevice
 ) -> dict[str, PlanReport]:
     """Return the plan with each mechanism switched off."""
     from kn_plan.options import PlanOptions
@@ -182,28 +128,27 @@ def _without_each(
     found = {}
     for field in fields(PlanOptions):
         options = replace(PlanOptions(), **{field.name: False})
-        found[field.name] = _report(_planned(graph, device, options), env, device, options)
+        found[field.name] = device.report(device.plan(graph, options), env, options)
     return found
 
 
 # ---- JSON -----------------------------------------------------------------------------------
 
 
-def _json(
-    args: argparse.Namespace,
-    report: PlanReport,
-    assumed: Mapping[str, int],
-    checked: CheckReport | None,
-    variants: Mapping[str, PlanReport],
-) -> dict[str, Any]:
+def _json(model: str, found: _Found) -> dict[str, Any]:
     """Return the report, with what was assumed, checked and switched off."""
-    facts: dict[str, Any] = {"model": args.model, "assumed": dict(assumed), **asdict(report)}
-    if checked is not None:
-        facts["check"] = {"ok": checked.ok, "faults": list(map(str, checked.faults))}
-    if variants:
+    facts: dict[str, Any] = {
+        "model": model,
+        "assumed": dict(found.assumed),
+        **asdict(found.report),
+        "bodies": [asdict(b) for b in found.bodies],
+    }
+    if found.checked is not None:
+        facts["check"] = {"ok": found.checked.ok, "faults": list(map(str, found.checked.faults))}
+    if found.without:
         facts["without"] = {
             name: {"totals": asdict(r.totals), "memory": asdict(r.memory)}
-            for name, r in variants.items()
+            for name, r in found.without.items()
         }
     return facts
 
@@ -211,35 +156,17 @@ def _json(
 # ---- text -----------------------------------------------------------------------------------
 
 
-def _plain(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text)
-
-
-def _print(report: PlanReport, assumed: Mapping[str, int], device: _Device) -> None:
+def _print(found: _Found, device: PlanDevice) -> None:
+    report = found.report
     totals, memory = report.totals, report.memory
-    rows = [
-        (
-            s.number,
-            s.label,
-            f"{s.kind} +{s.instructions}" if s.instructions and s.kind != "scalar" else s.kind,
-            "x".join(map(str, s.sizes)),
-            human_count(s.flops),
-            human_bytes(s.read_bytes + s.written_bytes),
-            f"{s.bound_us:.1f}",
-            f"host: {s.host}" if s.host else s.limit,
-        )
-        for s in report.steps
-    ]
-    headers = ("##", "node", "step", "computes", "#flop", "#moves", "#bound us", "limited by")
-    show(grid(rows, headers), "")
-    sizes = {n: f"{k} (assumed)" if n in assumed else str(k) for n, k in report.sizes.items()}
+    show(Table(COLUMNS, _rows(found)), "")
+    sizes = [f"{n} = {k}{_assumed(n, found)}" for n, k in report.sizes.items()]
     facts = {
         "device": f"{report.device}; {report.device_source}",
         "note": device.note,
-        "sizes": ", ".join(f"{n} = {k}" for n, k in sizes.items()),
+        "sizes": ", ".join(sizes),
         "steps": f"{totals.steps} for {totals.nodes} nodes, {totals.host_steps} on the host",
+        "bodies": _inside(found.bodies),
         "work": f"{human_count(totals.flops)} flop, {human_bytes(totals.moved_bytes)} moved, "
         f"bound {totals.bound_us / 1e3:.3f} ms",
         "arena": f"{human_bytes(memory.arena)}; at least {human_bytes(memory.lower_bound)}, "
@@ -251,9 +178,48 @@ def _print(report: PlanReport, assumed: Mapping[str, int], device: _Device) -> N
     show(grid((k, v) for k, v in facts.items() if v))
 
 
-def _print_ablation(report: PlanReport, variants: Mapping[str, PlanReport]) -> None:
-    if not variants:
+def _inside(bodies: Sequence[BodyReport]) -> str:
+    """Return a summary of the plans of control flow."""
+    totals = [b.report.totals for b in bodies if b.report]
+    steps, host = sum(t.steps for t in totals), sum(t.host_steps for t in totals)
+    said = f"{counted(len(bodies), 'body', 'bodies')} with {steps} steps, {host} on the host"
+    return said if bodies else ""
+
+
+def _assumed(name: str, found: _Found) -> str:
+    return " (assumed)" if name in found.assumed else ""
+
+
+def _rows(found: _Found) -> list[Sequence[object]]:
+    steps = [("", s) for s in found.report.steps]
+    steps += [(b.path, s) for b in found.bodies if b.report for s in b.report.steps]
+    titles = {b.path: _title(b) for b in found.bodies}
+    return nested_rows(steps, titles, _row)
+
+
+def _title(body: BodyReport) -> Sequence[object]:
+    if body.report is None:
+        return ("", body.name, "no plan", "", "", "", "", body.note)
+    return ("", body.name, counted(len(body.report.steps), "step"))
+
+
+def _row(s: StepReport, number: str) -> Sequence[object]:
+    return (
+        number,
+        s.label,
+        f"{s.kind} +{s.instructions}" if s.instructions and s.kind != "scalar" else s.kind,
+        "x".join(map(str, s.sizes)),
+        human_count(s.flops),
+        human_bytes(s.read_bytes + s.written_bytes),
+        f"{s.bound_us:.1f}",
+        f"host: {s.host}" if s.host else s.limit,
+    )
+
+
+def _print_ablation(found: _Found) -> None:
+    if not found.without:
         return
+    named = {f"without {name}": r for name, r in found.without.items()}
     rows = [
         (
             name,
@@ -263,14 +229,9 @@ def _print_ablation(report: PlanReport, variants: Mapping[str, PlanReport]) -> N
             human_bytes(r.memory.arena),
             f"{r.totals.bound_us / 1e3:.3f}",
         )
-        for name, r in {"all mechanisms": report, **_named(variants)}.items()
+        for name, r in {"all mechanisms": found.report, **named}.items()
     ]
-    headers = ("planned with", "#steps", "#host", "#moved", "#arena", "#bound ms")
-    show("", grid(rows, headers))
-
-
-def _named(variants: Mapping[str, PlanReport]) -> dict[str, PlanReport]:
-    return {f"without {name}": r for name, r in variants.items()}
+    show("", Table(ABLATION, rows))
 
 
 def _print_check(checked: CheckReport | None) -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from kn_graph.errors import DeviceUnavailableError, UsageError
 from kn_runtime.cli import feeds
-from kn_runtime.cli.arguments import add_dims, add_model, dims_of
-from kn_runtime.cli.common import emit_json, grid, human_bytes, human_count, show
+from kn_runtime.cli.arguments import add_dims, add_model, add_runs, add_threads, dims_of, positive
+from kn_runtime.cli.common import counted, emit_json, grid, human_bytes, human_count, show
+from kn_runtime.cli.table import Column, Table, nested_rows
 
 if TYPE_CHECKING:
-    from kn_cpu.profile import Profile, StepProfile
+    from kn_cpu.profile import BodyProfile, Profile, StepProfile
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
@@ -26,7 +27,26 @@ Inputs that are not given are made up. A step is reached by 100 % where it takes
 computing and moving at the rates measured on this machine just before; small steps cannot.
 """
 
-DEFAULT_RUNS = 20
+COLUMNS = (
+    Column("#"),
+    Column("node", least=16),
+    Column("step", least=10),
+    Column("computes", least=8, rank=2),
+    Column("us", right=True),
+    Column("share", right=True),
+    Column("flop/s", right=True, rank=4),
+    Column("bytes/s", right=True, rank=4),
+    Column("reached", right=True),
+    Column("by", least=14, rank=5),
+)
+
+KINDS = (
+    Column("step", least=10),
+    Column("times", right=True),
+    Column("us", right=True),
+    Column("share", right=True),
+    Column("reached", right=True),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,23 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     feeds.add_arguments(parser)
     parser.add_argument("--device", default="cpu", metavar="NAME", help="cpu (the only one yet)")
-    parser.add_argument(
-        "--threads", type=_positive, metavar="N", help="how many work (default: all there are)"
-    )
-    parser.add_argument(
-        "--runs", type=_positive, default=DEFAULT_RUNS, metavar="N", help="medians are over N runs"
-    )
+    add_threads(parser)
+    add_runs(parser)
     parser.add_argument(
         "--sort", choices=("order", "time"), default="order", help="which steps come first"
     )
-    parser.add_argument("--top", type=_positive, metavar="N", help="print the first N steps only")
+    parser.add_argument("--top", type=positive, metavar="N", help="print the first N steps only")
     add_dims(parser)
-
-
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, got {text!r}")
-    return int(text)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -89,18 +99,34 @@ def execute(args: argparse.Namespace) -> int:
 def _print(
     measured: Profile, assumed: Mapping[str, int], *, by_time: bool, top: int | None
 ) -> None:
-    steps = sorted(measured.steps, key=lambda s: -s.time_us) if by_time else measured.steps
-    headers = ("##", "node", "step", "computes", "#us", "#share", "#flop/s", "#bytes/s",
-               "#reached", "by")  # fmt: skip
-    show(grid(map(_row, steps[:top]), headers), "")
-    show(grid(_kinds(measured.steps), ("step", "#times", "#us", "#share", "#reached")), "")
+    if by_time or top is not None:
+        steps = sorted(measured.steps, key=lambda s: -s.time_us) if by_time else measured.steps
+        rows = [_row(s, str(s.number)) for s in steps[:top]]
+    else:
+        rows = _nested(measured)
+    show(Table(COLUMNS, rows), "")
+    show(Table(KINDS, _kinds(measured.steps)), "")
     show(grid((k, v) for k, v in _facts(measured, assumed).items() if v))
 
 
-def _row(s: StepProfile) -> Sequence[str]:
+def _nested(measured: Profile) -> list[Sequence[object]]:
+    """Return a row for each step, those of bodies behind the step that runs them."""
+    steps = [("", s) for s in measured.steps]
+    steps += [(b.path, s) for b in measured.bodies for s in b.steps]
+    titles = {b.path: _title(b) for b in measured.bodies}
+    return nested_rows(steps, titles, _row, len(COLUMNS))
+
+
+def _title(b: BodyProfile) -> Sequence[object]:
+    if not b.calls:
+        return ("", b.name, "not run")
+    return ("", b.name, counted(b.calls, "call"), "", f"{b.time_us:.1f}")
+
+
+def _row(s: StepProfile, number: str) -> Sequence[object]:
     seconds = s.time_us * 1e-6
     return (
-        str(s.number),
+        number,
         s.label,
         f"{s.kind} +{s.instructions}" if s.instructions and s.kind != "scalar" else s.kind,
         "x".join(map(str, s.shape)),
@@ -109,7 +135,7 @@ def _row(s: StepProfile) -> Sequence[str]:
         human_count(s.flops / seconds) if s.flops and seconds else "",
         human_bytes(s.moved_bytes / seconds) if seconds else "",
         f"{s.reached:.0%}",
-        f"host: {s.host}" if s.host else ", ".join(s.kernels),
+        f"host: {s.host}" if s.host else ", ".join(k.rpartition(".")[2] for k in s.kernels),
     )
 
 
@@ -133,11 +159,12 @@ def _kinds(steps: Iterable[StepProfile]) -> list[Sequence[str]]:
 
 def _facts(measured: Profile, assumed: Mapping[str, int]) -> dict[str, str]:
     peak: Any = measured.peak
-    rates = [f"{human_bytes(rate)}/s for {human_bytes(size)}" for size, rate in peak.streams]
+    (_, cached), (_, far) = peak.streams[0], peak.streams[-1]
+    rates = f"{human_bytes(cached)}/s in cache, {human_bytes(far)}/s from memory"
     sizes = [f"{n} = {k}" for n, k in {**measured.sizes, **assumed}.items()]
     host = sum(s.host is not None for s in measured.steps)
     return {
-        "device": f"{peak.name}; measured {human_count(peak.flops)} flop/s, {', '.join(rates)}",
+        "device": f"{peak.name}; measured {human_count(peak.flops)} flop/s, {rates}",
         "sizes": ", ".join(sizes),
         "steps": f"{len(measured.steps)}, {host} on the host; median of {measured.runs} runs",
         "time": f"{measured.call_us / 1e3:.3f} ms a call, {measured.steps_us / 1e3:.3f} ms its "

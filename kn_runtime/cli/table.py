@@ -7,14 +7,15 @@ terminal gets everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-__all__ = ["Column", "Table", "shortened"]
+__all__ = ["Column", "Table", "nested_rows", "shortened"]
 
 GAP = 2
 """Spaces between columns."""
@@ -109,6 +110,48 @@ class Table:
                 line.append(padding)
         line.rstrip()
         return line
+
+
+class _Numbered(Protocol):
+    @property
+    def number(self) -> int: ...
+
+
+S = TypeVar("S", bound=_Numbered)
+
+
+def nested_rows(
+    steps: Iterable[tuple[str, S]],
+    titles: Mapping[str, Sequence[object]],
+    row: Callable[[S, str], Sequence[object]],
+    columns: int = 8,
+) -> list[Sequence[object]]:
+    """Return rows of steps, those of control-flow bodies behind the step that runs them.
+
+    Args:
+        steps: with the path of the body that each is in; '' outside of all. A path is that of a
+            step and a name: `3.then_body`, `3.then_body.0.body`.
+        titles: the first cells of the row above each body, by path, outer bodies first.
+        row: makes a row of a step and of its number as text, indented.
+        columns: of the table.
+    """
+    keys: dict[str, tuple[int, ...]] = {"": ()}
+    for order, path in enumerate(titles):
+        around, step, _ = ("." + path).rsplit(".", 2)
+        keys[path] = (*keys[around.removeprefix(".")], int(step), order)
+    rows: dict[tuple[int, ...], Sequence[object]] = {
+        keys[path]: _padded(cells, columns, len(keys[path]) - 1) for path, cells in titles.items()
+    }
+    for path, entry in steps:
+        indented = "  " * (len(keys[path]) // 2) + str(entry.number)
+        rows[*keys[path], entry.number] = row(entry, indented)
+    return [rows[key] for key in sorted(rows)]
+
+
+def _padded(cells: Sequence[object], columns: int, depth: int) -> Sequence[object]:
+    number, text, *rest = cells
+    filled = [number, Text("  " * (depth // 2) + str(text), "italic"), *rest]
+    return filled + [""] * (columns - len(filled))
 
 
 def shortened(text: Text, width: int) -> Text:

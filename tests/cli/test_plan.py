@@ -49,6 +49,23 @@ def test_sizes_change_costs_and_not_the_steps(kn: Kn) -> None:
     assert four["totals"]["flops"] == 4 * one["totals"]["flops"]
 
 
+def test_bodies_follow_the_step_that_runs_them_indented(kn: Kn, tmp_path: Path) -> None:
+    path = tmp_path / "if_loop.onnx"
+    path.write_bytes(model_bytes("if_loop"))
+    facts = kn("plan", path, "--json").json()
+    bodies = {b["path"]: b for b in facts["bodies"]}
+    assert {"2.then_body", "2.else_body", "3.body", "3.body.2.then_body"} <= bodies.keys()
+    assert all(b["report"]["steps"] for b in bodies.values())
+    rows = [line.split() for line in kn("plan", path).lines]
+    at = next(i for i, row in enumerate(rows) if row[:3] == ["2", "/If", "If"])
+    assert rows[at + 1][:3] == ["then_body", "1", "step"]
+    first = bodies["2.then_body"]["report"]["steps"][0]
+    assert rows[at + 2][:2] == ["0", first["label"]]
+    inside = sum(len(b["report"]["steps"]) for b in bodies.values())
+    line = next(" ".join(row) for row in rows if row[0] == "bodies")
+    assert line.startswith(f"bodies {len(bodies)} bodies with {inside} steps, 0 on the host")
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("device", ["cpu", "neutral", "cuda:sm_90"])
 def test_plans_of_all_models_are_right(kn: Kn, tmp_path: Path, name: str, device: str) -> None:

@@ -65,6 +65,26 @@ def test_host_steps_say_why() -> None:
     assert 2 in found.sizes.values()
 
 
+def test_bodies_are_timed_beside_the_step_that_runs_them() -> None:
+    graph = optimize_graph(load_graph_from_onnx_bytes(model_bytes("if_loop")))
+    found = profiled(graph, inputs("if_loop"))
+    bodies = {b.path: b for b in found.bodies}
+    branches = [b for b in found.bodies if b.step == 2 and b.path.startswith("2.")]
+    assert [b.name for b in branches[:1]] == ["then_body"]
+    ran = [b for b in branches if b.name.endswith("_body") and b.calls]
+    assert [b.calls for b in ran] == [1]
+    trace = bodies["3.body"]
+    assert trace.calls >= 1
+    assert all(s.time_us > 0 for s in trace.steps)
+    assert trace.time_us == pytest.approx(sum(s.time_us for s in trace.steps), rel=1e-3)
+    inner = [b for b in found.bodies if b.path.startswith("3.body.")]
+    assert {b.name for b in inner} == {"then_body", "else_body"}
+    assert sum(b.calls for b in inner) == trace.calls
+    assert all(b.steps == [] and b.time_us == 0 for b in found.bodies if not b.calls)
+    paths = [b.path for b in found.bodies]
+    assert paths.index("3.body") < paths.index(inner[0].path)
+
+
 def test_profiling_changes_no_result() -> None:
     graph = optimize_graph(load_graph_from_onnx_bytes(model_bytes("residual_cnn")))
     feeds = inputs("residual_cnn")
