@@ -23,6 +23,7 @@ VERBS = {
     "svg": "draw a model as a picture to look through in a browser",
     "optimize": "what the optimizer makes of a model: rules that fired, operations left",
     "plan": "the steps that a model becomes, their memory and what they cost at least",
+    "check": "whether a model loads, plans and fits, without running it",
     "profile": "how long each step of a model takes, beside what the machine could do",
     "compare": "whether devices, and other runtimes, give what the reference gives",
     "devices": "which devices can be used here, and why others cannot",

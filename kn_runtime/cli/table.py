@@ -70,7 +70,7 @@ class Table:
             yield Text(f"(wider, or as --json: {names})", "dim", overflow="fold")
 
     def _used(self, place: int) -> bool:
-        return any(row[place].plain for row in self.rows) or bool(self.columns[place].title)
+        return any(row[place].plain for row in self.rows) or not self.rows
 
     def _widest(self, place: int) -> int:
         texts = [row[place].plain for row in self.rows]
