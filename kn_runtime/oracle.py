@@ -21,7 +21,7 @@ import numpy as np
 from kn_graph.dtype import DType
 from kn_graph.errors import UsageError
 
-__all__ = ["ORACLES", "run_oracle"]
+__all__ = ["ORACLES", "child_environment", "read_values", "run_oracle", "write_values"]
 
 MISSING = 3
 """Exit code of the child where the module is not installed."""
@@ -52,17 +52,15 @@ def run_oracle(
         raise UsageError(f"no runtime {module!r} is known; there are {', '.join(ORACLES)}")
     with TemporaryDirectory(prefix="kn-oracle-") as folder:
         given, found = Path(folder, "in.npz"), Path(folder, "out.npz")
-        _write(given, dict(inputs))
+        write_values(given, dict(inputs))
         command = [sys.executable, "-m", "kn_runtime.oracle", module, str(model), str(given)]
-        # the child finds this very package, wherever it was imported from
-        places = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         done = subprocess.run(
             [*command, str(found)],
             capture_output=True,
             text=True,
             errors="replace",
             check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))},
+            env=child_environment(),
         )
         if done.returncode == MISSING:
             package = module.partition(".")[0]
@@ -71,14 +69,20 @@ def run_oracle(
             lines = done.stderr.strip().splitlines()
             why = lines[-1] if lines else f"it ended with code {done.returncode}"
             raise UsageError(f"{module} does not run {os.fspath(model)}: {why}")
-        result: dict[str, Any] = _read(found)
+        result: dict[str, Any] = read_values(found)
         return result
+
+
+def child_environment() -> dict[str, str]:
+    """Return variables for a child that finds this very package, wherever it was imported from."""
+    places = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 # ---- values in archives ---------------------------------------------------------------------
 
 
-def _write(path: Path, values: Mapping[str, Any]) -> None:
+def write_values(path: Path, values: Mapping[str, Any]) -> None:
     """Write values of any kind; what NumPy cannot store is stored as bytes and described."""
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     listing = {name: _describe(x, arrays) for name, x in values.items()}
@@ -105,7 +109,8 @@ def _describe(x: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     return {"array": name, "dtype": dtype.text}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_values(path: Path) -> dict[str, Any]:
+    """Return what `write_values` wrote."""
     with np.load(path, allow_pickle=False) as archive:
         listing = json.loads(archive[LISTING].item())
         return {name: _restore(entry, archive) for name, entry in listing.items()}
@@ -154,7 +159,7 @@ def _main(arguments: Sequence[str]) -> int:
         module = import_module(name)
     except ImportError:
         return MISSING
-    _write(Path(found), ORACLES[name](module, model, _read(Path(given))))
+    write_values(Path(found), ORACLES[name](module, model, read_values(Path(given))))
     return 0
 
 

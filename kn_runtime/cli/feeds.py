@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,12 @@ from kn_runtime.cli.arguments import named
 from kn_runtime.cli.input_files import read_input, read_npz
 from kn_runtime.images import ImageScaling
 
-__all__ = ["Feeds", "add_arguments", "read_feeds"]
+__all__ = ["RANDOM", "Feeds", "add_arguments", "few", "read_feeds"]
 
 RANDOM = "random"
+
+MAX_NAMES = 4
+"""Names of inputs that are printed."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,12 @@ def read_feeds(graph: Graph, args: argparse.Namespace) -> Feeds:
         if v.name in random:
             values[v.name] = _made_up(v, {**shown, **assumed}, generator)
     return Feeds(values, random, assumed)
+
+
+def few(names: Sequence[str]) -> str:
+    """Return the first names of inputs as text, and how many more there are."""
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more inputs" if more > 0 else "")
 
 
 def _check_known(graph: Graph, name: str, source: str) -> None:

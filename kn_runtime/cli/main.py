@@ -22,6 +22,7 @@ VERBS = {
     "run": "run a model on given inputs and print what comes out",
     "svg": "draw a model as a picture to look through in a browser",
     "optimize": "what the optimizer makes of a model: rules that fired, operations left",
+    "bench": "how fast a model runs, in turns with onnxruntime",
     "plan": "the steps that a model becomes, their memory and what they cost at least",
     "check": "whether a model loads, plans and fits, without running it",
     "profile": "how long each step of a model takes, beside what the machine could do",

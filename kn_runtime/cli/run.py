@@ -25,9 +25,6 @@ EXAMPLES = """examples:
   kn run model.onnx --input random --dim batch=4 --device reference --json
 """
 
-MAX_NAMES = 4
-"""Names of inputs that are printed."""
-
 BAR = 20
 """Characters of the bar of a probability of 1."""
 
@@ -110,17 +107,12 @@ def _print(report: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
             _print_values(name, facts, first_text(outputs[name]))
         show("")
     rows = {
-        "random": _few(report["random"]),
+        "random": feeds.few(report["random"]),
         "assumed": ", ".join(f"{n} = {k}" for n, k in report["assumed"].items()),
         "device": f"{report['device']}: {report['reason']}",
         "time": f"{report['load_ms']:.1f} ms to load, {report['run_ms']:.1f} ms to run",
     }
     show(grid((k, v) for k, v in rows.items() if v))
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more inputs" if more > 0 else "")
 
 
 def _print_labels(name: str, facts: Mapping[str, Any]) -> None:
