@@ -20,6 +20,7 @@ from kn_cpu.native.build import isas, library_name
 from kn_graph.errors import DeviceUnavailableError, InternalError, OutOfMemoryError
 
 __all__ = [
+    "FOLDER",
     "STEP",
     "BoundSteps",
     "NativeLibrary",

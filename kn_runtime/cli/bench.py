@@ -19,8 +19,8 @@ from kn_runtime.cli.arguments import (
 )
 from kn_runtime.cli.common import emit_json, grid, human_bytes, show
 from kn_runtime.cli.progress import progress
+from kn_runtime.cli.race import ENGINES, Laps, Race, is_installed, race
 from kn_runtime.cli.table import Column, Table
-from kn_runtime.race import ENGINES, Laps, Race, is_installed, race
 
 if TYPE_CHECKING:
     from kn_runtime.device import Device

@@ -28,6 +28,7 @@ VERBS = {
     "profile": "how long each step of a model takes, beside what the machine could do",
     "compare": "whether devices, and other runtimes, give what the reference gives",
     "devices": "which devices can be used here, and why others cannot",
+    "doctor": "what is installed, whether it works, and what to do where it does not",
     "support": "which operators are supported",
 }
 """Each verb is the module of its name in this package, with `add_arguments` and `execute`."""

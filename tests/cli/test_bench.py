@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from kn_graph.errors import UsageError
-from kn_runtime import race as module
 from kn_runtime.cli import bench
-from kn_runtime.race import Laps, Race, race
+from kn_runtime.cli import race as module
+from kn_runtime.cli.race import Laps, Race, race
 from tests.cli.conftest import MODELS, Kn
 
 DIGITS = MODELS / "digits.onnx"
