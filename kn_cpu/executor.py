@@ -209,6 +209,8 @@ class CpuExecutor:
         call = open_call(self.graph, inputs, dims)
         given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
         check_stays(call.graph.inputs, call.arrays, given)
+        if not self._shapes_decide:  # what is in an array may ask for another graph
+            return repeated(lambda: self.eval(inputs, dims, seed=seed))
         ready = self.ready(call.graph, call.arrays, call.env)
         if ready.direct is None:
             return repeated(lambda: Evaluation(self, ready, seed).outputs(call.arrays))

@@ -123,8 +123,11 @@ def open_call(
     if fed:
         graph = _build(graph, assumed)
     arrays = list(check_inputs(graph, inputs).values())
-    graph, assumed = _with_values(graph, arrays, assumed)
     env = bind_symbols(graph.inputs, arrays, symbols_by_name(graph, dims))
+    first = graph
+    graph, assumed = _with_values(graph, arrays, assumed)
+    if graph is not first:
+        env = bind_symbols(graph.inputs, arrays, symbols_by_name(graph, dims))
     variant = variant_for(graph, env, assumed)
     if variant is not graph:
         known = {n: k for n, k in (dims or {}).items() if n in variant.symbols}

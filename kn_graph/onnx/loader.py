@@ -7,8 +7,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from kn_graph.condition import Condition, Truth
 from kn_graph.dim import Size, parse_size, symbol
+from kn_graph.dtype import DType
 from kn_graph.errors import InternalError, KnError, MalformedModelError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.known import Exact
@@ -27,6 +30,8 @@ from kn_graph.variants import Assumptions
 
 if TYPE_CHECKING:
     import onnx
+
+    from kn_graph.op import Content
 
 __all__ = ["LoadOptions", "Loader", "Scope"]
 
@@ -199,7 +204,6 @@ class Loader:
             if number < 0:
                 raise SymbolError(f"size {name!r} cannot be {number}", name=name)
         scope.initializers = self.initializers(proto)
-        constant_inputs = self.file.proto.ir_version < 4
         overridable = set()
         for info in proto.input:
             if not info.name or info.name in scope.values or info.name in overridable:
@@ -208,7 +212,7 @@ class Loader:
                 self._declare_input(info, scope)
             elif info.name in self.options.assumed.fed:
                 self._declare_default(info, scope)
-            elif not constant_inputs:
+            else:
                 overridable.add(info.name)
         unknown = self.options.input_shapes.keys() - {i.name for i in proto.input}
         if unknown:
@@ -255,7 +259,12 @@ class Loader:
         given = self.options.input_shapes.get(info.name)
         if given is not None:
             type = self._shaped(type, scope.graph, info.name, given)
-        scope.values[info.name] = scope.graph.input_of_type(info.name, type)
+        value = scope.values[info.name] = scope.graph.input_of_type(info.name, type)
+        elements = self.options.assumed.values.get(info.name)
+        if elements is not None and isinstance(type, TensorType):
+            known = _known(type, elements)
+            value.know(known)
+            scope.graph.assumed_values[info.name] = tuple(known.ravel().tolist())
 
     def _shaped(
         self, type: ValueType, graph: Graph, name: str, given: Sequence[int | str | None]
@@ -442,3 +451,10 @@ class Loader:
         if not isinstance(truth, Condition):
             return bool(truth)
         return graph.decide(truth, why)
+
+
+def _known(type: TensorType, elements: Sequence[int]) -> Content:
+    """Return elements of an input as the graph holds what it knows."""
+    known = np.empty(len(elements), object)
+    known[:] = [bool(e) if type.dtype is DType.BOOL else int(e) for e in elements]
+    return known.reshape([int(s) for s in type.shape if isinstance(s, int)])

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 import kn_runtime
 from kn_graph import DType, Graph
 from kn_graph.errors import (
+    ExecutionError,
     InputDTypeError,
     InputShapeError,
     MissingInputError,
@@ -361,10 +362,11 @@ def test_a_conditional_squeeze_follows_the_size(device: str, optimize: bool) -> 
         np.testing.assert_array_equal(z, -x.reshape(expected))
 
 
+@pytest.mark.parametrize("ir_version", [3, 10])
 @pytest.mark.parametrize("device", DEVICES)
-def test_an_initializer_that_is_an_input_may_be_fed(device: str) -> None:
-    inputs = [info("x", ["n"]), info("w", [1])]
-    proto = small([node("Add", "x w", "y")], inputs, ["y"], {"w": np.ones(1, F32)})
+def test_an_initializer_that_is_an_input_may_be_fed(device: str, ir_version: int) -> None:
+    inputs, weights = [info("x", ["n"]), info("w", [1])], {"w": np.ones(1, F32)}
+    proto = small([node("Add", "x w", "y")], inputs, ["y"], weights, ir_version=ir_version)
     model = kn_runtime.load(proto, device)
     x, w = np.zeros(2, F32), np.full(1, 7, F32)
     assert model.eval([x])["y"].tolist() == [1, 1]
@@ -372,14 +374,37 @@ def test_an_initializer_that_is_an_input_may_be_fed(device: str) -> None:
     assert model.eval({"x": x[:0], "w": w})["y"].tolist() == []
     assert model.eval({"x": x})["y"].tolist() == [1, 1]
     failure(InputDTypeError, model, {"x": x, "w": np.ones(1)})
+    failure(InputShapeError, model, {"x": x, "w": np.ones(2, F32)})
+    failure(MissingInputError, model, {"w": w})
 
 
-def test_an_old_initializer_is_a_constant() -> None:
-    inputs = [info("x", ["n"]), info("w", [1])]
-    proto = small([node("Add", "x w", "y")], inputs, ["y"], {"w": np.ones(1, F32)}, ir_version=3)
-    model = kn_runtime.load(proto)
-    assert model.eval([np.zeros(1, F32)])["y"].tolist() == [1]
-    failure(UnexpectedInputError, model, {"x": np.zeros(1, F32), "w": np.zeros(1, F32)})
+def test_an_initializer_that_is_no_input_cannot_be_fed() -> None:
+    proto = small([node("Add", "x w", "y")], [info("x")], ["y"], {"w": np.ones(1, F32)})
+    failure(UnexpectedInputError, kn_runtime.load(proto), {"x": A[0], "w": np.zeros(1, F32)})
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_rank_may_follow_from_the_elements_of_an_input(device: str, optimize: bool) -> None:
+    nodes = [node("Expand", "x size", "e"), node("Squeeze", "e", "y")]
+    inputs = [info("x", [1, 1, 1]), info("size", [3], TensorProto.INT64)]
+    model = kn_runtime.load(small(nodes, inputs), device, optimize=optimize)
+    x = np.full((1, 1, 1), 5, F32)
+    for size in [(2, 3, 1), (2, 3, 1), (1, 1, 4), (2, 2, 2), (1, 1, 1), (2, 0, 1)]:
+        y = model.eval({"x": x, "size": np.array(size)})["y"]
+        np.testing.assert_array_equal(y, np.broadcast_to(x, size).squeeze())
+    failure(InputShapeError, model, {"x": x, "size": np.array([1, 1])})
+
+
+def test_a_bound_call_sees_new_elements_that_change_the_graph() -> None:
+    inputs = [info("x", [2, 3]), info("axes", [1], TensorProto.INT64)]
+    model = kn_runtime.load(small([node("Unsqueeze", "x axes", "y")], inputs), "cpu")
+    axes = np.array([0])
+    call = model.bind({"x": A, "axes": axes})
+    assert call.outputs["y"].shape == (1, 2, 3)
+    axes[0] = 2
+    with pytest.raises(ExecutionError, match=r"has shape \[2, 3, 1\] now"):
+        call.run()
 
 
 # ---- threads -------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ LOWEST_OPSET = 21
 ML, ML_OPSET = "ai.onnx.ml", 5
 DERIVED = frozenset({"producer", "domain", "description", "ir_version", "opsets"})
 """Facts of a graph that are fields of a model; all others are metadata."""
+OPTIONAL_LISTING = 4
+"""The version of the format from which on a weight is an input only where it may be fed."""
 ASSUMES = "kn.assumes"
 """Key of what holds for the sizes that a written graph is right for."""
 
@@ -98,8 +100,11 @@ class ModelWriter:
                     before = self._wanted.get(node.op, ())
                     self._wanted[node.op] = (*before, *node.results[0].names)
                 pending += bodies_of(node)
+        # older files list every weight among the inputs, which other engines then would not fold
+        old = int(self.graph.metadata.get("ir_version", OPTIONAL_LISTING)) < OPTIONAL_LISTING
+        listed = frozenset[str]() if old else self.graph.overridable
         for op, names in self._wanted.items():
-            fed = [n for n in dict.fromkeys(names) if n in self.graph.overridable]
+            fed = [n for n in dict.fromkeys(names) if n in listed]
             if len(fed) == 1:
                 self._fixed[op] = fed[0]
                 self.names.prefer(fed)
