@@ -19,7 +19,7 @@ from kn_graph.onnx.attributes import attribute_kind, node_name, plain_attribute
 from kn_graph.onnx.context import NodeContext
 from kn_graph.onnx.file import ModelFile
 from kn_graph.onnx.functions import Functions
-from kn_graph.onnx.order import check_extent, in_order
+from kn_graph.onnx.order import check_extent, in_order, nested_nodes
 from kn_graph.onnx.proto_types import free_shape, value_type
 from kn_graph.onnx.registry import find_converter, normal_domain
 from kn_graph.onnx.survey import check_supported
@@ -37,6 +37,8 @@ __all__ = ["LoadOptions", "Loader", "Scope"]
 
 DYNAMIC_LENGTHS = ("past", "cache")
 """Symbols with one of these in their name may be 0 without a variant of its own."""
+
+GRADIENT_DOMAIN = "ai.onnx.preview.training"
 
 
 @dataclass(frozen=True)
@@ -204,16 +206,19 @@ class Loader:
             if number < 0:
                 raise SymbolError(f"size {name!r} cannot be {number}", name=name)
         scope.initializers = self.initializers(proto)
+        weights = self._differentiated()
         overridable = set()
         for info in proto.input:
             if not info.name or info.name in scope.values or info.name in overridable:
                 raise MalformedModelError(f"two inputs are called {info.name!r}")
             if info.name not in scope.initializers:
                 self._declare_input(info, scope)
-            elif info.name in self.options.assumed.fed:
+            elif info.name in self.options.assumed.fed or info.name in weights:
                 self._declare_default(info, scope)
             else:
                 overridable.add(info.name)
+        for name in sorted(weights & scope.initializers.keys()):
+            self._declare_weight(name, scope)
         unknown = self.options.input_shapes.keys() - {i.name for i in proto.input}
         if unknown:
             names = ", ".join(repr(i.name) for i in proto.input)
@@ -253,6 +258,22 @@ class Loader:
         array = self.reader.array(proto).array
         self._declare_input(info, scope)
         scope.graph.defaults[info.name] = array
+
+    def _differentiated(self) -> frozenset[str]:
+        """Return the tensors by which the model asks for gradients."""
+        if GRADIENT_DOMAIN not in self.opsets:
+            return frozenset()
+        nodes = (n for n, _ in nested_nodes(self.file.proto.graph.node))
+        found = [n for n in nodes if n.op_type == "Gradient"]
+        lists = [plain_attribute(a) for n in found for a in n.attribute if a.name == "xs"]
+        return frozenset(name for names in lists for name in names)
+
+    def _declare_weight(self, name: str, scope: Scope) -> None:
+        """Make an input with a default of an initializer, which as a constant might be merged."""
+        proto: Any = scope.initializers.pop(name)
+        array = self.reader.array(proto).array
+        dtype = DType.from_numpy(array.dtype)
+        scope.values[name] = scope.graph.input(name, dtype, array.shape, default=array)
 
     def _declare_input(self, info: onnx.ValueInfoProto, scope: Scope) -> None:
         type = value_type(info.type, info.name, lambda text: self._symbol(scope.graph, text))

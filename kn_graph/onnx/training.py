@@ -98,3 +98,26 @@ def momentum(ctx: NodeContext) -> list[Value]:
         return x - g.cast(r, x.dtype) * step, state
 
     return _each(ctx, 3, update)
+
+
+@converter("Gradient", domain=DOMAIN)
+def gradient(ctx: NodeContext) -> list[Value]:
+    """The derivatives of a named tensor by others, at the values of the inputs."""
+    from kn_graph.autodiff import gradients  # few models ask for it, and loading is timed
+    from kn_graph.autodiff.gradient import replay
+
+    xs, zs = ctx.texts("xs"), ctx.texts("zs", ())
+    inputs = ctx.inputs()
+    if len(inputs) != len(xs) + len(zs):
+        ctx.fail(f"has {len(inputs)} inputs for the {len(xs) + len(zs)} tensors in xs and zs")
+    named = [ctx.scope.lookup(n, ctx.where) for n in (*xs, *zs)]
+    y = ctx.scope.lookup(ctx.text("y"), ctx.where)
+    if y in ctx.scope.captures.values():
+        ctx.unsupported(f"{y} is computed outside of the body that asks for its gradient")
+    if len(set(named)) < len(named):
+        ctx.unsupported(
+            "two of the tensors in xs and zs are computed the same way, so they are one"
+        )
+    at = dict(zip(named, inputs, strict=True))
+    found = gradients(y, named[: len(xs)], held=named[len(xs) :])
+    return [replay(v, at) for v in found]
