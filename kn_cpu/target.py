@@ -32,10 +32,12 @@ class CpuTarget:
 
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a program may follow in the memory of the result."""
+        if not isinstance(anchor.op, PROGRAMMED):
+            return False  # others may read what has no element type
         operands = {v.dtype for v in anchor.operands}
         if isinstance(anchor.op, (Conv, MatMul)) and anchor.op.out_dtype is DType.INT32:
             return operands <= INTEGERS
-        return isinstance(anchor.op, PROGRAMMED) and operands == {out} and out in FLOATS
+        return operands == {out} and out in FLOATS
 
     def order(self, anchor: Node | None, rank: int, given: Order | None) -> Order | None:
         """Store channels last behind convolutions, and as it was behind what follows them."""

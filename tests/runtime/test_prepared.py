@@ -407,6 +407,19 @@ def test_a_bound_call_sees_new_elements_that_change_the_graph() -> None:
         call.run()
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_arithmetic_may_follow_what_reads_an_empty_optional(device: str) -> None:
+    optional = helper.make_optional_type_proto(
+        helper.make_tensor_type_proto(TensorProto.FLOAT, ["n"])
+    )
+    inputs = [helper.make_value_info("o", optional), info("x", ["n"])]
+    nodes = [node("OptionalHasElement", "o", "has"), node("Not", "has", "n")]
+    nodes.append(node("Where", "n x zero", "y"))
+    model = kn_runtime.load(small(nodes, inputs, weights={"zero": np.zeros(1, F32)}), device)
+    assert model.eval({"o": None, "x": A[0]})["y"].tolist() == [5, 5, 5]
+    assert model.eval({"o": A[0], "x": A[0]})["y"].tolist() == [0, 0, 0]
+
+
 # ---- threads -------------------------------------------------------------------------------
 
 
