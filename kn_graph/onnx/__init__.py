@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Literal
 
 from kn_graph.garbage import uncollected
 from kn_graph.graph import Graph
@@ -17,7 +17,7 @@ from kn_graph.onnx.write import (
 from kn_graph.variants import Assumptions
 
 if TYPE_CHECKING:
-    import onnx
+    from kn_graph.onnx.file import ModelFile, Source
 
 __all__ = [
     "graph_to_model_proto",
@@ -73,13 +73,13 @@ def load_graph_from_onnx_bytes(
 
 @uncollected
 def load_graph(
-    source: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | onnx.ModelProto,
+    source: Source | ModelFile,
     *,
     input_shapes: Shapes | None = None,
     dims: Mapping[str, int] | None = None,
     external_data: ExternalData = True,
 ) -> Graph:
-    """Load a model from a path, bytes, a binary file object or a ModelProto.
+    """Load a model from a path, bytes, a binary file object, a ModelProto or an open model.
 
     See `load_graph_from_onnx_path`.
     """

@@ -156,8 +156,8 @@ _FORBIDDEN_LOCATIONS = (
 )
 
 
-def read_model(source: Source) -> ModelFile:
-    """Open a model; its large weights are neither read nor copied.
+def read_model(source: Source | ModelFile) -> ModelFile:
+    """Open a model; its large weights are neither read nor copied. An open one stays as it is.
 
     A file object is read from its position to its end. Bytes that may change (`bytearray`,
     `memoryview`) are copied.
@@ -167,6 +167,8 @@ def read_model(source: Source) -> ModelFile:
     """
     from onnx import ModelProto
 
+    if isinstance(source, ModelFile):
+        return source
     if isinstance(source, ModelProto):
         return _checked(source, "<ModelProto>")
     if isinstance(source, (str, os.PathLike)):

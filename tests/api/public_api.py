@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-MODULES = ("kn_graph", "kn_graph.autodiff", "kn_graph.errors", "kn_runtime")
+MODULES = ("kn_graph", "kn_graph.autodiff", "kn_graph.errors", "kn_runtime", "kn_runtime.ort")
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 PACKAGES = ("kn_graph", "kn_plan", "kn_cpu", "kn_cuda", "kn_runtime")
 
