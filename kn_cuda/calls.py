@@ -1,0 +1,169 @@
+"""What the steps of a plan become: launches of kernels and calls of libraries, as data.
+
+Everything is over symbolic sizes, and nothing here knows a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kn_cuda.source import KernelSource
+from kn_graph.dim import Size, Symbol
+from kn_graph.dtype import DType
+from kn_graph.errors import KnError
+from kn_plan.plan import Operand
+
+__all__ = [
+    "Call",
+    "Constant",
+    "Gemm",
+    "Launch",
+    "LibraryCall",
+    "Pointer",
+    "Refusal",
+    "Request",
+    "Status",
+    "Table",
+    "UnsupportedError",
+]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An array that is uploaded once.
+
+    Attributes:
+        number: its place in `Lowering.kept_arrays`.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What a kernel reads that depends on sizes in ways no arithmetic on sizes says.
+
+    Attributes:
+        make: computes it for numbers of symbols; called and uploaded once for each binding.
+    """
+
+    make: Callable[[Mapping[Symbol, int]], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Status:
+    """Three int64 that are 0 before a stage, and tell of an error behind it.
+
+    Attributes:
+        error: makes the error of what the kernel left and the numbers of symbols; None for none.
+    """
+
+    error: Callable[[Sequence[int], Mapping[Symbol, int]], KnError | None]
+
+
+Pointer = Operand | Constant | Table | Status | None
+"""What a call reads or writes. An operand may be a buffer of the plan or a temporary."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel; it does not happen where the grid is empty.
+
+    Attributes:
+        kernel: what is launched.
+        pointers: what it reads and writes, in the order of the kernel's pointers.
+        numbers: sizes and strides, in the order of the kernel's numbers.
+        grid: blocks.
+        block: threads of a block.
+        shared: bytes of dynamic shared memory.
+        guard: 1 where it runs, 0 where not: of alternatives, sizes choose.
+        extent: a bound of what the kernel counts to, where neither a number nor a buffer is as
+            large; decides with them whether indices have 32 or 64 bits.
+    """
+
+    kernel: KernelSource
+    pointers: tuple[Pointer, ...]
+    numbers: tuple[Size, ...]
+    grid: tuple[Size, Size, Size]
+    block: tuple[int, int, int]
+    shared: Size = 0
+    guard: Size = 1
+    extent: Size = 0
+
+    @property
+    def title(self) -> str:
+        """What counters call it."""
+        return self.kernel.entry
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """c = a b for matrices, as a library computes it.
+
+    Rows or columns of a and b lie side by side, rows of c do. The numbers of a call are, in this
+    order: m, n, k, the step from line to line of a, b and c, the size of the outer batch and its
+    strides in a, b and c, the size of the inner batch and its strides.
+
+    Attributes:
+        dtype: of a and b.
+        out: of c.
+        a_turned: whether it is the columns of a that lie side by side.
+        b_turned: likewise.
+        math: how float32 is multiplied: strictly, or rounded to TF32 first.
+    """
+
+    dtype: DType
+    out: DType
+    a_turned: bool
+    b_turned: bool
+    math: str = "fp32"
+
+    title = "gemm"
+
+
+Request = Gemm
+"""What is asked of a library; `Backend.library` has a function for each."""
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """One call of a library; it does not happen where `work` is 0.
+
+    Attributes:
+        request: what is asked.
+        pointers: what it reads and writes, as the request says.
+        numbers: sizes and strides, as the request says.
+        work: how many elements come out.
+        guard: 1 where it runs, 0 where not.
+    """
+
+    request: Request
+    pointers: tuple[Pointer, ...]
+    numbers: tuple[Size, ...]
+    work: Size
+    guard: Size = 1
+
+    @property
+    def title(self) -> str:
+        """What counters call it."""
+        return self.request.title
+
+
+Call = Launch | LibraryCall
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a step has no calls."""
+
+    reason: str
+
+
+class UnsupportedError(Exception):
+    """There is no kernel for a step; becomes a `Refusal`."""

@@ -1,0 +1,226 @@
+"""One run of a plan on a device, stage after stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kn_cuda.backend import Memory
+from kn_cuda.bound import BoundCall, BoundLaunch, BoundStage
+from kn_cuda.program import ControlStep, DeviceStep, HostStep
+from kn_graph.context import RunContext
+from kn_graph.dim import evaluate
+from kn_graph.errors import InternalError, KnError, OutOfMemoryError
+from kn_graph.graph import Graph
+from kn_graph.reference import check_constraints, owned
+from kn_plan.plan import Operand, Step
+
+if TYPE_CHECKING:
+    from kn_cuda.executor import CudaExecutor, Ready
+
+__all__ = ["Evaluation"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Evaluation(RunContext):
+    """One run of a plan."""
+
+    def __init__(self, executor: CudaExecutor, ready: Ready, seed: int) -> None:
+        super().__init__(dict(ready.env), seed)
+        self.executor, self.backend, self.proof = executor, executor.backend, executor.proof
+        self.skeleton, self.plan = ready.loaded.skeleton, ready.loaded.skeleton.plan
+        self.ready = ready
+        self.addresses = np.zeros(self.skeleton.addresses, np.int64)
+        self.addresses[: len(ready.loaded.addresses)] = ready.loaded.addresses
+        self.memory: dict[int, Memory] = {}  # of inputs and results
+        self.objects = dict(ready.loaded.objects)
+        self.pending = list(ready.pending)
+
+    def outputs(self, inputs: Sequence[Any]) -> dict[str, Any]:
+        """Run all stages and return the results by name, in host memory."""
+        for number, x in zip(self.plan.inputs, inputs, strict=True):
+            if self.plan.buffers[number].dtype is None:
+                self.objects[number] = x
+            else:
+                self._upload(number, np.ascontiguousarray(x))
+        blocks: list[Memory] = []
+        try:
+            for index in range(len(self.skeleton.stages)):
+                if index:  # sizes are known that were not when it began
+                    self.plan.check_repeats(self.env)
+                bound = self._bound(index)
+                block = self.executor.blocks.take(bound.nbytes)
+                blocks.append(block)
+                self._stage(bound, block)
+            return {name: self._result(o) for name, o in self.plan.outputs.items()}
+        finally:
+            for block in blocks:
+                self.executor.blocks.give(block)
+
+    def _bound(self, index: int) -> BoundStage:
+        """Return a stage for the numbers known so far; the first one is the same in all runs."""
+        found = self.ready.first if index == 0 else None
+        return found or self.executor.bound(self.skeleton, index, self.env)
+
+    def _stage(self, bound: BoundStage, block: Memory) -> None:
+        self.addresses[bound.in_block] = bound.block_offsets + block.address
+        for place, memory in bound.tables:
+            self.addresses[place] = memory.address
+        nbytes = bound.nbytes - bound.status
+        if nbytes:
+            self.backend.zero(block.address + bound.status, nbytes)
+        calls = iter(bound.calls)
+        for segment in bound.stage.segments:
+            match segment:
+                case DeviceStep(step):
+                    self._place_results(step)
+                    for call in next(calls):
+                        self._carry_out(call, step)
+                case HostStep(step, _, reads_sizes):
+                    counts = self.proof.read_backs if reads_sizes else self.proof.host_steps
+                    counts[step.kind] += 1
+                    self._host(step)
+                case ControlStep(step):
+                    self.proof.control_steps[step.kind] += 1
+                    self._host(step)
+        if nbytes:
+            bound.check_status(self._download(block.address + bound.status, nbytes), self.env)
+
+    def _carry_out(self, call: BoundCall, step: Step) -> None:
+        """Have the device do something: all that it does passes here, and is counted."""
+        pointers = self.addresses[call.places] + call.offsets
+        try:
+            if isinstance(call, BoundLaunch):
+                self.backend.launch(
+                    call.kernel, call.grid, call.block, call.shared, pointers, call.numbers
+                )
+                launched = 1
+            else:
+                launched = self.backend.library(call.request, pointers, call.numbers)
+        except KnError as error:
+            error.add_context(f"node {step.label} ({step.kind})")
+            raise
+        self.proof.launches[step.kind] += launched
+        self.proof.kernels[call.title] += launched
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    def _upload(self, number: int, array: Array) -> None:
+        """Bring what the caller gives to the device."""
+        memory = self.memory[number] = self.backend.allocate(array.nbytes)
+        self._write(memory.address, array)
+        self.addresses[self.skeleton.address_of_buffer(number)] = memory.address
+
+    def _write(self, address: int, array: Array) -> None:
+        if array.nbytes:
+            self.backend.write(address, array)
+        self.proof.uploads += array.nbytes
+
+    def _download(self, address: int, nbytes: int) -> Array:
+        self.proof.downloads += nbytes
+        return self.backend.read(address, nbytes) if nbytes else np.empty(0, np.uint8)
+
+    def _place_results(self, step: Step) -> None:
+        """Allocate what a step writes, where it is no part of a block."""
+        for operand in step.writes:
+            self._address(operand.buffer)
+
+    def _address(self, number: int) -> int:
+        """Return where a buffer begins; results get memory when they are first asked for."""
+        place = self.skeleton.address_of_buffer(number)
+        if not self.addresses[place]:
+            b = self.plan.buffers[number]
+            nbytes = evaluate(b.nbytes, self.env)
+            constant = self.plan.constants.get(number)
+            if constant is not None:  # only the host reads it as it is
+                self._upload(number, np.ascontiguousarray(constant))
+                return int(self.addresses[place])
+            memory = self.memory[number] = self.backend.allocate(nbytes)
+            self.addresses[place] = memory.address
+        return int(self.addresses[place])
+
+    def _read(self, operand: Operand) -> Any:
+        """Return a copy of an operand in host memory."""
+        b = self.plan.buffers[operand.buffer]
+        if b.dtype is None:
+            return self.objects[operand.buffer]
+        layout: Any = operand.layout.at(self.env)
+        if 0 in layout.sizes:
+            return np.empty(layout.sizes, b.dtype.numpy)
+        constant = self.plan.constants.get(operand.buffer)
+        if constant is not None:
+            flat = np.ascontiguousarray(constant).reshape(-1)
+            low = 0
+        else:
+            low, high = layout.span
+            size = b.dtype.itemsize
+            address = self._address(operand.buffer) + low * size
+            flat = self._download(address, (high - low + 1) * size).view(b.dtype.numpy)
+        strides = [s * flat.itemsize for s in layout.strides]
+        start = flat[layout.offset - low :]
+        return np.lib.stride_tricks.as_strided(start, layout.sizes, strides, writeable=False)
+
+    def _result(self, operand: Operand) -> Any:
+        x = self._read(operand)
+        return owned(x) if operand.buffer in self.objects else np.array(x, order="C")
+
+    # ---- steps that the host computes -------------------------------------------------------
+
+    def _host(self, step: Step) -> None:
+        try:
+            results = self._computed(step)
+        except KnError as error:
+            error.add_context(f"node {step.label} ({step.kind})")
+            raise
+        except MemoryError as error:
+            raise OutOfMemoryError(f"node {step.label} ({step.kind}): {error}") from error
+        for operand, result in zip(step.writes, results, strict=True):
+            self._store(operand, result)
+
+    def _computed(self, step: Step) -> list[Any]:
+        reads = [self._read(o) for o in step.reads]
+        results: list[Any] = []
+        if step.node is not None:
+            out = step.node.op.eval(self, *reads)
+            results = list(out) if isinstance(out, tuple) else [out]
+            if step.binds:
+                self.bind_shapes(step.node, results)
+                context = f"node {step.label}: "
+                self.pending = check_constraints(self.pending, self.env, context)
+        if step.program is not None:
+            extras = [self._read(o) for o in step.extras]
+            arrays = [np.asarray(r) for r in results] + extras
+            results = [np.array(r) for r in step.program.evaluate(self, arrays)]
+        return results
+
+    def _store(self, operand: Operand, result: Any) -> None:
+        """Bring what the host computed to the device; around it lies what must stay."""
+        b = self.plan.buffers[operand.buffer]
+        if b.dtype is None:
+            self.objects[operand.buffer] = result
+            return
+        result, layout = np.asarray(result), operand.layout.at(self.env)
+        if result.dtype != b.dtype.numpy or result.shape != layout.sizes:
+            raise InternalError(
+                f"a step gave {result.dtype}{list(result.shape)} for {b.name}, expected "
+                f"{b.dtype}{list(layout.sizes)}. Please report this."
+            )
+        address = self._address(operand.buffer)
+        if 0 in result.shape:
+            return
+        span: Any = layout.span
+        (low, high), size, offset = span, b.dtype.itemsize, layout.offset
+        assert isinstance(offset, int)
+        whole = self._download(address + low * size, (high - low + 1) * size)
+        flat = whole.view(b.dtype.numpy)
+        strides: Any = [s * size for s in layout.strides]  # type: ignore[operator]
+        view = np.lib.stride_tricks.as_strided(flat[offset - low :], result.shape, strides)
+        np.copyto(view, result)
+        self._write(address + low * size, whole)
+
+    def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
+        """Run a control-flow body on its own plan."""
+        return self.executor.body(body, inputs, self.env, self.seed)

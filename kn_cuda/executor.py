@@ -1,0 +1,225 @@
+"""Runs planned graphs on a device."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from kn_cuda.backend import Backend, Memory
+from kn_cuda.bound import BoundStage, bind_stage
+from kn_cuda.evaluation import Evaluation
+from kn_cuda.options import CudaOptions
+from kn_cuda.program import Skeleton
+from kn_cuda.proof import Proof
+from kn_cuda.target import CudaTarget
+from kn_graph.binding import bind_symbols
+from kn_graph.dim import Symbol
+from kn_graph.errors import OutOfMemoryError, SymbolError
+from kn_graph.dim_facts import Constraint
+from kn_graph.graph import Graph
+from kn_graph.reference import check_constraints
+from kn_graph.variants import check_guards, open_call
+from kn_plan.arena import round_up
+from kn_plan.options import PlanOptions
+from kn_plan.planner import plan_graph
+
+__all__ = ["BlockPool", "CudaExecutor", "Loaded", "Ready"]
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+KEPT = 64
+"""How many sets of sizes stay bound."""
+
+KEPT_BLOCKS = 4
+"""How many blocks are kept for the next runs."""
+
+
+class BlockPool:
+    """Lends memory to runs; safe among threads, since lists are."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._free: list[Memory] = []
+        self.allocations = 0
+
+    def take(self, nbytes: int) -> Memory:
+        """Return a block with room for some bytes; one that is too small is given up for it."""
+        block = self._free.pop() if self._free else None
+        if block is None or block.nbytes < nbytes:
+            self.allocations += 1
+            block = self._backend.allocate(round_up(nbytes))
+        return block
+
+    def give(self, block: Memory) -> None:
+        """Take a block back."""
+        if len(self._free) < KEPT_BLOCKS:
+            self._free.append(block)
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A plan whose constants are on the device and whose kernels are loaded.
+
+    Attributes:
+        skeleton: the plan.
+        addresses: where constants begin, in the list of addresses; 0 for all else.
+        objects: constants that are no tensors of numbers.
+        memory: what keeps the constants.
+    """
+
+    skeleton: Skeleton
+    addresses: Ints
+    objects: Mapping[int, Any]
+    memory: tuple[Memory, ...]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A plan for numbers of the symbols that inputs show.
+
+    Attributes:
+        loaded: the plan.
+        env: the numbers.
+        first: its first stage.
+        pending: what the graph requires of sizes that only show while it runs.
+    """
+
+    loaded: Loaded
+    env: Mapping[Symbol, int]
+    first: BoundStage
+    pending: Sequence[Constraint]
+
+
+class CudaExecutor:
+    """Runs one graph at any legal sizes; any number of threads may call it at once.
+
+    Attributes:
+        graph: what runs.
+        backend: the device, or the host in its place.
+        options: how it runs.
+        proof: what happened on the device so far.
+        blocks: memory for runs.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        backend: Backend,
+        options: CudaOptions | None = None,
+        plan_options: PlanOptions | None = None,
+    ) -> None:
+        self.graph, self.backend = graph, backend
+        self.options = options or CudaOptions()
+        self.proof = Proof()
+        self.blocks = BlockPool(backend)
+        self._plan_options = plan_options or PlanOptions()
+        self._loaded: dict[Graph, Loaded] = {}
+        self._bound: OrderedDict[Hashable, BoundStage] = OrderedDict()
+        self._lock = Lock()
+        self.loaded(graph)
+
+    def loaded(self, graph: Graph | None = None) -> Loaded:
+        """Return the plan with kernels and constants of the graph, or of a variant of it."""
+        graph = graph or self.graph
+        with self._lock:
+            found = self._loaded.get(graph)
+            if found is None:
+                target = CudaTarget(self.backend.arch, self.options)
+                plan = plan_graph(graph, target, self._plan_options)
+                skeleton = Skeleton(plan, self.options, self._plan_options)
+                found = self._loaded[graph] = self._load(skeleton)
+        return found
+
+    def _load(self, skeleton: Skeleton) -> Loaded:
+        """Compile kernels and upload constants."""
+        plan, lowering = skeleton.plan, skeleton.lowering
+        self.backend.prepare(skeleton.kernels)
+        addresses = np.zeros(skeleton.addresses, np.int64)
+        arrays = {
+            **{skeleton.address_of_buffer(n): plan.constants[n] for n in skeleton.unpacked},
+            **{
+                1 + len(skeleton.roots) + i: array
+                for i, array in enumerate(lowering.kept_arrays)
+            },
+        }
+        memory = []
+        for place, array in arrays.items():
+            made = self.backend.allocate(array.nbytes)
+            if array.nbytes:
+                self.backend.write(made.address, np.ascontiguousarray(array))
+            self.proof.uploads += array.nbytes
+            addresses[place] = made.address
+            memory.append(made)
+        objects = {n: plan.constants[n] for n in plan.constants if plan.buffers[n].dtype is None}
+        return Loaded(skeleton, addresses, objects, tuple(memory))
+
+    def eval(
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        dims: Mapping[str, int] | None = None,
+        *,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Run the graph: see `kn_runtime.PreparedGraph.eval`."""
+        call = open_call(self.graph, inputs, dims)
+        ready = self.ready(call.graph, call.env)
+        return Evaluation(self, ready, seed).outputs(call.arrays)
+
+    def body(
+        self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], seed: int
+    ) -> list[Any]:
+        """Run a control-flow body where some symbols have numbers already."""
+        ready = self.ready(body, bind_symbols(body.inputs, list(inputs), env))
+        return list(Evaluation(self, ready, seed).outputs(inputs).values())
+
+    def ready(self, graph: Graph, env: Mapping[Symbol, int]) -> Ready:
+        """Return a graph for numbers of the symbols that its inputs show.
+
+        Args:
+            graph: the executor's, a variant of it, or a body.
+            env: the numbers.
+        """
+        loaded = self.loaded(graph)
+        check_guards(graph, env)
+        pending = check_constraints(graph.constraints, env)
+        loaded.skeleton.plan.check_repeats(env)
+        return Ready(loaded, env, self.bound(loaded.skeleton, 0, env), pending)
+
+    def bound(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
+        """Return a stage for numbers of its symbols, kept for the next time."""
+        stage = skeleton.stages[index]
+        try:
+            key = (skeleton, index, *[env[s] for s in stage.symbols])
+        except KeyError as error:
+            raise SymbolError(
+                f"the symbolic size {error.args[0].name!r} has no number, since no input shows "
+                "it; give it in dims",
+                name=error.args[0].name,
+            ) from None
+        with self._lock:
+            found = self._bound.get(key)
+            if found is None:
+                found = self._bound[key] = self._bind(skeleton, index, env)
+                if len(self._bound) > KEPT:
+                    self._bound.popitem(last=False)
+        return found
+
+    def _bind(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
+        try:
+            found = bind_stage(skeleton, skeleton.stages[index], env, self.backend)
+        except OverflowError:
+            raise OutOfMemoryError(
+                "the sizes of this call are too large for any memory: a tensor has more than "
+                "2^63 bytes"
+            ) from None
+        if found.nbytes > self.backend.available_bytes():
+            raise OutOfMemoryError(
+                f"a run needs {found.nbytes:,} bytes of {self.backend.name}, of which "
+                f"{self.backend.available_bytes():,} are available"
+            )
+        return found

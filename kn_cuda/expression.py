@@ -1,0 +1,165 @@
+"""Scalar programs as C++ functions.
+
+Every instruction becomes the primitives of its row in the scalar table. Floats of 16 bits are
+computed in float32 and rounded where the program says that a register is a narrow one, as the
+reference does, so that fused and unfused results are the same bits but for library functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kn_cuda.calls import UnsupportedError
+from kn_cuda.types import compute_type, storage_type, wide
+from kn_graph.dtype import DType, Kind
+from kn_graph.ops.elementwise import Binary, BitCast, Cast, Compare, Select, Unary
+from kn_graph.scalar import c_literal, c_statements, scalar_function
+from kn_plan.program import Instruction, ScalarProgram
+
+__all__ = ["literal", "program_function"]
+
+_CLOSED = frozenset(
+    {"neg", "abs", "min", "max", "sign", "floor", "ceil", "trunc", "round_even", "relu", "fmod"}
+)
+"""Functions whose results are among the values of a narrow float if their operands are."""
+
+
+def literal(number: Any, dtype: DType) -> str:
+    """Return a number of an element type in the type that it is computed in."""
+    with np.errstate(all="ignore"):
+        rounded = np.asarray(number).astype(dtype.numpy).astype(wide(dtype).numpy)
+    return c_literal(rounded.item(), wide(dtype))
+
+
+def program_function(program: ScalarProgram, name: str = "program") -> str:
+    """Return a static function `name(x0, x1, .., y0, y1, ..)` that sets the references y.
+
+    Args:
+        program: over one element of each input.
+        name: of the function.
+
+    Raises:
+        UnsupportedError: an instruction has no C++ text.
+    """
+    return _Writer(program).text(name)
+
+
+class _Writer:
+    """Writes the instructions of a program."""
+
+    def __init__(self, program: ScalarProgram) -> None:
+        self.program = program
+        self.lines: list[str] = []
+        self.names = [f"x{i}" for i in range(len(program.inputs))]
+
+    def text(self, name: str) -> str:
+        program = self.program
+        for step in program.instructions:
+            self._add(step)
+        dtypes = [program.dtype(r) for r in program.outputs]
+        inputs = [f"{compute_type(d)} x{i}" for i, d in enumerate(program.inputs)]
+        outputs = [f"{compute_type(d)}& y{i}" for i, d in enumerate(dtypes)]
+        results = [f"y{i} = {self.names[r]};" for i, r in enumerate(program.outputs)]
+        body = "".join(f"    {line}\n" for line in [*self.lines, *results])
+        return f"KN_DEVICE static void {name}({', '.join(inputs + outputs)}) {{\n{body}}}\n"
+
+    def _add(self, step: Instruction) -> None:
+        """Append the lines of an instruction; numbers have none."""
+        if step.op is None:
+            self.names.append(literal(step.number, step.dtype))
+            return
+        dtypes = [self.program.dtype(r) for r in step.operands]
+        operands = [self.names[r] for r in step.operands]
+        text = _WRITERS[type(step.op)](self, step.op, operands, dtypes)
+        register = f"r{len(self.names)}"
+        self.lines.append(f"const {compute_type(step.dtype)} {register} = {text};  // {step}")
+        self.names.append(register)
+
+    def function(
+        self, op: Unary | Binary | Compare, operands: Sequence[str], dtypes: Sequence[DType]
+    ) -> str:
+        """Apply a row of the scalar table."""
+        row = scalar_function(op.fn)
+        params = row.bind(dict(getattr(op, "params", ())))
+        computed = [wide(d) for d in dtypes]
+        prefix = f"r{len(self.names)}_"
+        lines, result = c_statements(row.expression, computed, operands, params, prefix)
+        self.lines += lines
+        common = dtypes[row.signature.typed]
+        if row.signature.gives_bool or op.fn in _CLOSED:
+            return result
+        return _rounded(result, common)
+
+    def select(self, op: Select, operands: Sequence[str], dtypes: Sequence[DType]) -> str:
+        """Choose."""
+        condition, x, y = operands
+        return f"{condition} ? {x} : {y}"
+
+    def cast(self, op: Cast, operands: Sequence[str], dtypes: Sequence[DType]) -> str:
+        """Convert; see `kn_graph.cast`."""
+        ((x,), (source,)), target = (operands, dtypes), op.dtype
+        storage_type(target)
+        if source is target:
+            return x
+        if target is DType.BOOL:
+            return f"{x} != 0"
+        if target.is_int:
+            return _whole(x, source, target) if source.is_float else f"({storage_type(target)}){x}"
+        if target is DType.FLOAT16 and source is DType.FLOAT64:
+            return f"widened(to_half({x}))"
+        return _rounded(f"({compute_type(target)}){x}", target)
+
+    def bit_cast(self, op: BitCast, operands: Sequence[str], dtypes: Sequence[DType]) -> str:
+        """Reinterpret."""
+        ((x,), (source,)), target = (operands, dtypes), op.dtype
+        if source.kind in _WHOLE_KINDS and target.kind in _WHOLE_KINDS:
+            return f"({storage_type(target)}){x}"
+        function = _BITS.get((source, target.bits if target.is_int else target))
+        if function is None:
+            raise UnsupportedError(f"there is no kernel that reads {source} as {target}")
+        return f"({compute_type(target)}){function.format(x)}"
+
+
+_WHOLE_KINDS = (Kind.INT, Kind.UINT)
+
+_BITS: Mapping[tuple[Any, Any], str] = {
+    (DType.FLOAT32, 32): "__float_as_int({})",
+    (DType.FLOAT64, 64): "__double_as_longlong({})",
+    (DType.FLOAT16, 16): "to_half({}).bits",
+    (DType.BFLOAT16, 16): "to_bfloat({}).bits",
+    (DType.INT32, DType.FLOAT32): "__int_as_float({})",
+    (DType.UINT32, DType.FLOAT32): "__int_as_float((int32_t){})",
+    (DType.INT64, DType.FLOAT64): "__longlong_as_double({})",
+    (DType.UINT64, DType.FLOAT64): "__longlong_as_double((int64_t){})",
+    (DType.INT16, DType.FLOAT16): "widened(half_t{{(uint16_t){}}})",
+    (DType.UINT16, DType.FLOAT16): "widened(half_t{{{}}})",
+    (DType.INT16, DType.BFLOAT16): "widened(bfloat_t{{(uint16_t){}}})",
+    (DType.UINT16, DType.BFLOAT16): "widened(bfloat_t{{{}}})",
+}
+"""From a float to a whole number of as many bits, and back."""
+
+
+def _rounded(text: str, dtype: DType) -> str:
+    """Return a float as a narrow type holds it."""
+    return text if dtype is wide(dtype) else f"Rounded<{storage_type(dtype)}>::of({text})"
+
+
+def _whole(x: str, source: DType, target: DType) -> str:
+    """Return a float without its fraction: by 32 bits where they hold the type, else by 64."""
+    function = "whole_32" if target.bits < 32 or target is DType.INT32 else "whole_64"
+    if target is DType.UINT64:
+        function = "whole_u64"
+    return f"({storage_type(target)}){function}({x})"
+
+
+_WRITERS: Mapping[type, Callable[..., str]] = {
+    Unary: _Writer.function,
+    Binary: _Writer.function,
+    Compare: _Writer.function,
+    Select: _Writer.select,
+    Cast: _Writer.cast,
+    BitCast: _Writer.bit_cast,
+}

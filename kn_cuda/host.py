@@ -1,0 +1,223 @@
+"""The host in place of a GPU: kernels through our shim, libraries by NumPy. Proves, is not fast.
+
+All kernels of a plan are compiled as one unit of C++ with the text that NVRTC gets, between
+`shim/host.h` and calls of it. Threads run in an order that follows from a seed: what needs another
+order than the program's text says comes out differently under two of them. Memory has patterns
+around and in it, so that what was never written is NaN and what is written beside it is found.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from kn_cuda.backend import ALIGNMENT, Grid, Memory
+from kn_cuda.cache import DiskCache, cache_folder, key_of
+from kn_cuda.calls import Gemm, Request
+from kn_cuda.source import KernelSource, unit_text
+from kn_graph.dtype import DType
+from kn_graph.errors import CompileError, DeviceUnavailableError, InternalError
+from kn_graph.memory import available_bytes
+
+__all__ = ["HostBackend", "host_compiler"]
+
+Array = np.ndarray[Any, Any]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+SHIM = Path(__file__).parent / "shim"
+COMPILERS = ("g++", "clang++")
+FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w")
+GUARD_BYTES = 256
+PATTERN = 0xFF
+"""Fills fresh memory and what is around it: NaN in every float type."""
+
+
+@cache
+def host_compiler() -> str | None:
+    """Return the C++ compiler that kernels are tested with; None where there is none."""
+    names = (os.environ["CXX"],) if os.environ.get("CXX") else COMPILERS
+    return next((found for n in names if (found := shutil.which(n))), None)
+
+
+class HostBackend:
+    """Runs the kernels of a plan on the host.
+
+    Attributes:
+        name: what texts call it.
+        arch: the architecture that it stands for.
+        seed: of the order of threads; 0 for the natural one.
+        compiles: how many units were compiled, and not found on disk.
+    """
+
+    name = "the host in place of a GPU"
+
+    def __init__(self, arch: str = "sm_90", seed: int = 0, folder: Path | None = None) -> None:
+        """Find a compiler.
+
+        Raises:
+            DeviceUnavailableError: there is none.
+        """
+        compiler = host_compiler()
+        if compiler is None:
+            reason = f"no C++ compiler is found; tried {', '.join(COMPILERS)}"
+            raise DeviceUnavailableError(f"kernels cannot run on the host: {reason}", (reason,))
+        self.arch, self.seed, self._compiler = arch, seed, compiler
+        self._cache = DiskCache(folder or cache_folder() / "host", ".so.kn")
+        self._functions: dict[str, Any] = {}
+        self._lock = RLock()
+        self._blocks: dict[int, tuple[Array, int]] = {}
+
+    @property
+    def compiles(self) -> int:
+        """How many units were compiled, and not found on disk."""
+        return self._cache.misses
+
+    # ---- kernels ----------------------------------------------------------------------------
+
+    def prepare(self, kernels: Sequence[KernelSource]) -> int:
+        """Compile and load; see `Backend.prepare`."""
+        with self._lock:
+            missing = [k for k in kernels if k.name not in self._functions]
+            if not missing:
+                return 0
+            text = f'#include "host.h"\n{unit_text(missing)}'
+            shim = "".join((SHIM / name).read_text() for name in ("host.h", "intrinsics.h"))
+            key = key_of(self._compiler, " ".join(FLAGS), shim, text)
+            library = _load(self._cache.get(key, lambda: self._compiled(text)))
+            for k in missing:
+                function = getattr(library, k.name)
+                function.restype = ctypes.c_char_p
+                self._functions[k.name] = function
+            return len({k.name for k in missing})
+
+    def _compiled(self, text: str) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            source, out = Path(folder) / "unit.cpp", Path(folder) / "unit.so"
+            source.write_text(text)
+            command = [self._compiler, *FLAGS, f"-I{SHIM}", "-o", str(out), str(source)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise CompileError(
+                    f"kernels do not compile with {self._compiler}:\n{done.stderr[:4000]}"
+                )
+            return out.read_bytes()
+
+    def launch(
+        self,
+        kernel: KernelSource,
+        grid: Grid,
+        block: Grid,
+        shared: int,
+        pointers: Ints,
+        numbers: Array,
+    ) -> None:
+        """Run all threads; see `Backend.launch`.
+
+        Raises:
+            InternalError: the kernel did what no GPU allows.
+        """
+        triple = ctypes.c_uint * 3
+        with self._lock:
+            error = self._functions[kernel.name](
+                triple(*grid), triple(*block), ctypes.c_size_t(shared),
+                ctypes.c_void_p(pointers.ctypes.data), ctypes.c_void_p(numbers.ctypes.data),
+                ctypes.c_uint(self.seed),
+            )  # fmt: skip
+        if error is not None:
+            raise InternalError(f"kernel {kernel.name}: {error.decode()}. Please report this.")
+
+    def library(self, request: Request, pointers: Ints, numbers: Ints) -> int:
+        """Compute with NumPy; see `Backend.library`."""
+        return _LIBRARIES[type(request)](request, pointers.tolist(), numbers.tolist())
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Return memory full of NaN, with a guard on both sides."""
+        raw = np.full(nbytes + 2 * GUARD_BYTES + ALIGNMENT, PATTERN, np.uint8)
+        start = GUARD_BYTES + -(raw.ctypes.data + GUARD_BYTES) % ALIGNMENT
+        return Memory(raw.ctypes.data + start, nbytes, raw)
+
+    def write(self, address: int, data: Array) -> None:
+        """Copy to memory."""
+        ctypes.memmove(address, data.ctypes.data, data.nbytes)
+
+    def read(self, address: int, nbytes: int) -> Array:
+        """Copy from memory."""
+        return _bytes_at(address, nbytes).copy()
+
+    def zero(self, address: int, nbytes: int) -> None:
+        """Set bytes to 0."""
+        ctypes.memset(address, 0, nbytes)
+
+    def available_bytes(self) -> int:
+        """Return the memory of this machine that is free."""
+        return available_bytes()
+
+
+def check_guards(memory: Memory) -> None:
+    """Look whether something was written beside memory.
+
+    Raises:
+        InternalError: it was.
+    """
+    start = memory.address - memory.owner.ctypes.data
+    around = (memory.owner[:start], memory.owner[start + memory.nbytes :])
+    if any((part != PATTERN).any() for part in around):
+        raise InternalError(f"something was written beside {memory.nbytes} bytes. Please report this.")
+
+
+def _load(payload: bytes) -> ctypes.CDLL:
+    """Load a shared library that is bytes; its file may go as soon as it is loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "unit.so"
+        path.write_bytes(payload)
+        return ctypes.CDLL(str(path))
+
+
+def _bytes_at(address: int, nbytes: int) -> Array:
+    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+
+
+def _strided(address: int, dtype: DType, sizes: Sequence[int], strides: Sequence[int]) -> Array:
+    """Return a view of elements at an address; no stride is negative."""
+    last = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
+    flat = _bytes_at(address, (last + 1) * dtype.itemsize).view(dtype.numpy)
+    steps = [s * dtype.itemsize for s in strides]
+    return np.lib.stride_tricks.as_strided(flat, sizes, steps)
+
+
+def _gemm(request: Gemm, pointers: list[int], numbers: list[int]) -> int:
+    """Multiply matrices; returns how many calls a library would need."""
+    m, n, k, a_line, b_line, c_line, *batches = numbers
+    outer, *outer_steps = batches[:4]
+    inner, *inner_steps = batches[4:]
+    lines = [(m, k, a_line, request.a_turned), (k, n, b_line, request.b_turned), (m, n, c_line, False)]
+    dtypes = (request.dtype, request.dtype, request.out)
+    wide = np.float64 if request.dtype is DType.FLOAT64 else np.float32
+    views = []
+    for i, (rows, columns, line, turned) in enumerate(lines):
+        strides = (1, line) if turned else (line, 1)
+        sizes = (outer, inner, rows, columns)
+        steps = (outer_steps[i], inner_steps[i], *strides)
+        if 0 in sizes:
+            views.append(np.zeros(sizes, dtypes[i].numpy))
+        else:
+            views.append(_strided(pointers[i], dtypes[i], sizes, steps))
+    a, b, c = views
+    with np.errstate(all="ignore"):
+        c[...] = np.matmul(a.astype(wide), b.astype(wide))
+    return outer
+
+
+_LIBRARIES: Mapping[type[Any], Callable[[Any, list[int], list[int]], int]] = {Gemm: _gemm}

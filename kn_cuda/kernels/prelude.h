@@ -1,0 +1,174 @@
+// What all kernels share. The same text compiles with NVRTC and, behind shim/host.h, for the host.
+//
+// A kernel is a template over its constants K, which `kn_cuda.source` generates:
+//     K::Index     type of sizes, strides and offsets: int or long long
+//     K::Pointers  what is read and written
+//     K::Numbers   sizes and strides; they are arguments, so that one kernel serves all sizes
+// and whatever types, numbers and functions the kernel asks for.
+#pragma once
+
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+
+#define KN_FN static __device__ __forceinline__
+#define KN_DEVICE __device__ __forceinline__
+#define KN_UNROLL _Pragma("unroll")
+#define KN_SHARED(type, name, count) __shared__ type name[count]
+#define KN_DYNAMIC(type, name)                                    \
+    extern __shared__ __align__(16) unsigned char kn_dynamic[];   \
+    type* const name = reinterpret_cast<type*>(kn_dynamic)
+#define KN_KERNEL(name, threads, entry, K)                        \
+    extern "C" __global__ void __launch_bounds__(threads) name(   \
+        const __grid_constant__ K::Pointers p, const __grid_constant__ K::Numbers n) {      \
+        entry<K>(p, n);                                           \
+    }
+#endif
+
+// ---- numbers of 16 bits -------------------------------------------------------------------------
+
+struct half_t { uint16_t bits; };
+struct bfloat_t { uint16_t bits; };
+
+#ifdef __CUDACC_RTC__
+KN_FN float widened(half_t x) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+    return wide;
+}
+KN_FN half_t to_half(float x) {
+    half_t narrow;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
+    return narrow;
+}
+KN_FN half_t to_half(double x) {
+    half_t narrow;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(narrow.bits) : "d"(x));
+    return narrow;
+}
+#else
+KN_FN float widened(half_t x) { return float(bits_as<_Float16>(x.bits)); }
+KN_FN half_t to_half(float x) { return {bits_as<uint16_t>(_Float16(x))}; }
+KN_FN half_t to_half(double x) { return {bits_as<uint16_t>(_Float16(x))}; }
+#endif
+
+// sm_75 has no instruction for this type
+KN_FN float widened(bfloat_t x) { return __uint_as_float(uint32_t(x.bits) << 16); }
+KN_FN bfloat_t to_bfloat(float x) {
+    const uint32_t bits = __float_as_uint(x);
+    const uint32_t even = 0x7fff + (bits >> 16 & 1);
+    return {uint16_t(x != x ? 0x7fff : (bits + even) >> 16)};
+}
+template <class T> KN_FN T widened(T x) { return x; }
+
+template <class T> KN_FN void put(T& slot, T x) { slot = x; }
+KN_FN void put(half_t& slot, float x) { slot = to_half(x); }
+KN_FN void put(bfloat_t& slot, float x) { slot = to_bfloat(x); }
+
+// the number that is left of a float when it is stored in a type
+template <class T> struct Rounded {
+    template <class V> KN_DEVICE static V of(V x) { return x; }
+};
+template <> struct Rounded<half_t> {
+    KN_DEVICE static float of(float x) { return widened(to_half(x)); }
+};
+template <> struct Rounded<bfloat_t> {
+    KN_DEVICE static float of(float x) { return widened(to_bfloat(x)); }
+};
+
+// ---- conversions --------------------------------------------------------------------------------
+
+// Floats that no integer holds become the lowest one of 32 or 64 bits, as on x86, and NaN does too.
+KN_FN int32_t whole_32(float x) {
+    return x >= -2147483648.0f && x < 2147483648.0f ? int32_t(x) : int32_t(0x80000000u);
+}
+KN_FN int32_t whole_32(double x) {
+    return x > -2147483649.0 && x < 2147483648.0 ? int32_t(x) : int32_t(0x80000000u);
+}
+template <class F> KN_FN int64_t whole_64(F x) {
+    const F end = F(9223372036854775808.0);
+    return x >= -end && x < end ? int64_t(x) : int64_t(0x8000000000000000ull);
+}
+template <class F> KN_FN uint64_t whole_u64(F x) {
+    const F end = F(9223372036854775808.0);
+    return x < end ? uint64_t(whole_64(x)) : uint64_t(whole_64(x - end)) ^ 0x8000000000000000ull;
+}
+
+// ---- memory -------------------------------------------------------------------------------------
+
+template <class P> struct ElementOf;
+template <class T> struct ElementOf<T*> { using type = T; };
+template <class P> using Element = typename ElementOf<P>::type;
+
+template <class T, int N> struct alignas(sizeof(T) * N) Pack { T lane[N]; };
+
+template <int N, class T> KN_FN Pack<T, N> load(const T* p) {
+    return *reinterpret_cast<const Pack<T, N>*>(p);
+}
+template <int N, class T> KN_FN void store(T* p, const Pack<T, N>& x) {
+    *reinterpret_cast<Pack<T, N>*>(p) = x;
+}
+
+// Adds to the offset in each operand where the element with a row-major number lies.
+template <int RANK, int OPERANDS, class Index>
+KN_FN void locate(
+    Index (&at)[OPERANDS], Index element, const Index (&sizes)[RANK],
+    const Index (&strides)[OPERANDS][RANK]
+) {
+    KN_UNROLL
+    for (int axis = RANK - 1; axis > 0; axis--) {
+        const Index outer = element / sizes[axis], place = element - outer * sizes[axis];
+        KN_UNROLL
+        for (int k = 0; k < OPERANDS; k++) at[k] += place * strides[k][axis];
+        element = outer;
+    }
+    KN_UNROLL
+    for (int k = 0; k < OPERANDS; k++) at[k] += element * strides[k][0];
+}
+
+// The same for one operand.
+template <int RANK, class Index>
+KN_FN Index located(Index element, const Index (&sizes)[RANK], const Index (&strides)[RANK]) {
+    Index at = 0;
+    KN_UNROLL
+    for (int axis = RANK - 1; axis > 0; axis--) {
+        const Index outer = element / sizes[axis];
+        at += (element - outer * sizes[axis]) * strides[axis];
+        element = outer;
+    }
+    return at + element * strides[0];
+}
+
+// ---- threads ------------------------------------------------------------------------------------
+
+const unsigned ALL_LANES = 0xffffffffu;
+
+template <class Index> KN_FN Index first_thread() {
+    return Index(blockIdx.x) * Index(blockDim.x) + Index(threadIdx.x);
+}
+template <class Index> KN_FN Index all_threads() { return Index(gridDim.x) * Index(blockDim.x); }
+
+// Combines what the threads of a warp have; every one gets the result.
+template <class Combine, class T> KN_FN T warp_combined(T x) {
+    for (int far = 16; far > 0; far /= 2) x = Combine::of(x, __shfl_xor_sync(ALL_LANES, x, far));
+    return x;
+}
+
+// Combines what the threads of a block have, whole warps; every one gets the result.
+// `room` holds one number a warp, and may be used again at once.
+template <int THREADS, class Combine, class T> KN_FN T block_combined(T x, T* room) {
+    const int warp = threadIdx.x / 32, warps = THREADS / 32;
+    x = warp_combined<Combine>(x);
+    if (threadIdx.x % 32 == 0) room[warp] = x;
+    __syncthreads();
+    x = room[0];
+    for (int other = 1; other < warps; other++) x = Combine::of(x, room[other]);
+    __syncthreads();
+    return x;
+}

@@ -1,0 +1,157 @@
+"""What the lowering of single operations shares: types, constants, temporaries, programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kn_cuda.builder import KernelBuilder
+from kn_cuda.calls import Call, Constant
+from kn_cuda.copy import copy_launch
+from kn_cuda.options import CudaOptions
+from kn_cuda.scalar import Typed, add_end, scalar_launch
+from kn_cuda.types import storage_type
+from kn_graph.dtype import DType
+from kn_graph.types import Shape
+from kn_plan.layout import StridedLayout
+from kn_plan.plan import Buffer, Home, Operand, Plan, Step
+from kn_plan.program import ScalarProgram
+
+__all__ = ["Calls", "Lowering"]
+
+Array = np.ndarray[Any, Any]
+
+Calls = list[Call]
+
+
+@dataclass
+class Lowering:
+    """What finds calls for the steps of one plan.
+
+    Attributes:
+        plan: whose steps are lowered.
+        options: how graphs run.
+        buffers: those of the plan, then temporaries that live for one step.
+        kept_arrays: constants that are uploaded in another form than the plan has.
+    """
+
+    plan: Plan
+    options: CudaOptions
+    buffers: list[Buffer] = field(default_factory=list)
+    kept_arrays: list[Array] = field(default_factory=list)
+    _known: dict[tuple[Any, ...], Constant] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin with the plan's buffers."""
+        self.buffers = list(self.plan.buffers)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block, where a kernel leaves it open."""
+        return self.options.threads
+
+    # ---- operands ---------------------------------------------------------------------------
+
+    def dtype(self, operand: Operand) -> DType:
+        """Return the element type of an operand."""
+        dtype = self.buffers[operand.buffer].dtype
+        assert dtype is not None
+        return dtype
+
+    def itemsize(self, operand: Operand) -> int:
+        """Return the bytes of an element of an operand."""
+        return self.dtype(operand).itemsize
+
+    def typed(self, operand: Operand) -> Typed:
+        """Return an operand and the C++ type of its elements.
+
+        Raises:
+            UnsupportedError: kernels do not compute with such elements.
+        """
+        return operand, storage_type(self.dtype(operand))
+
+    def temporary(self, dtype: DType, shape: Shape) -> Operand:
+        """Return memory in row-major order that only the calls of one step use."""
+        layout = StridedLayout.contiguous(shape)
+        number = len(self.buffers)
+        self.buffers.append(Buffer(number, "temporary", dtype, layout.numel, Home.ARENA))
+        return Operand(number, layout)
+
+    # ---- programs and copies ----------------------------------------------------------------
+
+    def scalar(
+        self, program: ScalarProgram, writes: Sequence[Operand], reads: Sequence[Operand]
+    ) -> Calls:
+        """Apply a scalar program to every element."""
+        if program.is_copy and len(writes) == 1:
+            (out,), source = writes, reads[program.outputs[0]]
+            return [self.copy(out, source)]
+        typed = ([self.typed(o) for o in operands] for operands in (writes, reads))
+        return [scalar_launch(program, *typed, self.threads)]
+
+    def copy(self, out: Operand, source: Operand) -> Call:
+        """Copy elements."""
+        return copy_launch(out, source, self.dtype(out), self.threads)
+
+    def end(self, b: KernelBuilder, step: Step, order: Sequence[int] | None = None) -> None:
+        """Give a kernel the function that stores a result of a step, behind its program.
+
+        It is `end(p, n, i, result)`, where i is the place of the result in row-major order.
+
+        Args:
+            b: the kernel.
+            step: has one result, before the program.
+            order: the axes as i counts them; those of the step by default.
+        """
+        assert step.node is not None
+        writes, extras = ([self.typed(o) for o in t] for t in (step.writes, step.extras))
+        add_end(b, step.node.results[0].dtype, step.program, writes, extras, order)
+
+    def result(self, step: Step) -> Operand:
+        """Return where a step without a program in its kernel puts its result: see `behind`."""
+        assert step.node is not None
+        dtype = step.node.results[0].dtype
+        if step.program is None or (len(step.writes) == 1 and self.dtype(step.writes[0]) is dtype):
+            return step.writes[0]
+        return self.temporary(dtype, step.shape)
+
+    def behind(self, step: Step, result: Operand) -> Calls:
+        """Apply the program of a step to what lies in memory, as a launch of its own."""
+        if step.program is None:
+            return []
+        return self.scalar(step.program, step.writes, (result, *step.extras))
+
+    # ---- constants --------------------------------------------------------------------------
+
+    def constant(self, operand: Operand) -> Array | None:
+        """Return the elements of an operand, where they are a constant."""
+        array = self.constants.get(operand.buffer)
+        layout: Any = operand.layout
+        if array is None or not all(isinstance(n, int) for n in layout.numbers):
+            return None
+        flat = np.ascontiguousarray(array).reshape(-1)
+        strides = [s * flat.itemsize for s in layout.strides]
+        if 0 in layout.sizes:
+            return np.empty(layout.sizes, flat.dtype)
+        return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.sizes, strides)
+
+    @property
+    def constants(self) -> Mapping[int, Array]:
+        """The arrays of constant buffers."""
+        return self.plan.constants
+
+    def kept(self, key: tuple[Any, ...], array: Array) -> Constant:
+        """Return a constant that is uploaded as it is, once for one key.
+
+        Args:
+            key: of what it is, the same for the same one.
+            array: its elements.
+        """
+        found = self._known.get(key)
+        if found is None:
+            self.kept_arrays.append(np.ascontiguousarray(array))
+            found = self._known[key] = Constant(len(self.kept_arrays) - 1)
+        return found

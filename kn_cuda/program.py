@@ -1,0 +1,304 @@
+"""A plan made ready for a device, over symbolic sizes; `kn_cuda.bound` has it for numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kn_cuda.calls import Call, Constant, Launch, Refusal, Status, Table
+from kn_cuda.lower import lower_step
+from kn_cuda.lowering import Calls, Lowering
+from kn_cuda.options import CudaOptions
+from kn_cuda.source import KernelSource
+from kn_graph.dim import Size, Symbol, symbols_of
+from kn_graph.errors import UnsupportedOnDeviceError
+from kn_graph.ops.control import ControlOp
+from kn_graph.ops.source import ReadSizes
+from kn_plan.arena import CapacityArena
+from kn_plan.binding import Binder, NumberTable
+from kn_plan.memory import Arena, arenas
+from kn_plan.options import PlanOptions
+from kn_plan.plan import Operand, Plan, Step
+
+__all__ = ["ControlStep", "DeviceStep", "HostStep", "PlacedCall", "Skeleton", "Stage"]
+
+NO_STAGE = -1
+NOWHERE = 0
+"""The place of a pointer to nothing in the list of addresses."""
+
+
+@dataclass(frozen=True)
+class PlacedCall:
+    """A call, and where its numbers are among those of its stage.
+
+    Attributes:
+        call: what happens.
+        sizes: of a launch the grid, the shared memory and the guard, of a library the work and the
+            guard.
+        numbers: those of the call.
+        limits: bounds of what it counts to, of a launch.
+        places: where each pointer is in the list of addresses.
+        offsets: in bytes, of each pointer behind its address.
+    """
+
+    call: Call
+    sizes: range
+    numbers: range
+    limits: range
+    places: tuple[int, ...]
+    offsets: range
+
+
+@dataclass(frozen=True)
+class DeviceStep:
+    """A step that the device carries out.
+
+    Attributes:
+        step: what it is.
+        calls: in order.
+    """
+
+    step: Step
+    calls: tuple[PlacedCall, ...]
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """A step that the reference computes on the host.
+
+    Attributes:
+        step: what it is.
+        reason: why there is no kernel.
+        reads_sizes: whether it only reads back what sizes are: no device can spare that.
+    """
+
+    step: Step
+    reason: str
+    reads_sizes: bool
+
+
+@dataclass(frozen=True)
+class ControlStep:
+    """A step that runs other plans: a branch, a loop.
+
+    Attributes:
+        step: what it is.
+    """
+
+    step: Step
+
+
+Segment = DeviceStep | HostStep | ControlStep
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What runs between two points at which sizes become known.
+
+    Attributes:
+        segments: in order.
+        binder: computes the numbers.
+        arena: the buffers that are born here.
+        arena_symbols: what the sizes of these depend on.
+        capacity: their places.
+        temporaries: buffers that lie behind the arena for one step each.
+        temporary_offsets: places among the numbers of where these begin there.
+        workspaces: places among the numbers of the bytes that each step needs there.
+        statuses: places in the list of addresses of what kernels tell, and of which step; they lie
+            one behind another at the end of the block.
+        tables: what is computed at a binding, with their places in the list of addresses.
+        symbols: what it depends on.
+    """
+
+    segments: tuple[Segment, ...]
+    binder: Binder
+    arena: Arena
+    arena_symbols: tuple[Symbol, ...]
+    capacity: CapacityArena
+    temporaries: tuple[int, ...]
+    temporary_offsets: tuple[int, ...]
+    workspaces: tuple[int, ...]
+    statuses: tuple[tuple[int, Status, Step], ...]
+    tables: tuple[tuple[int, Table], ...]
+    symbols: tuple[Symbol, ...]
+
+
+class Skeleton:
+    """A plan over symbolic sizes with its calls; made once for each graph.
+
+    All that pointers begin at is one list of addresses: first nothing, then the buffers,
+    temporaries included, the constants kept, and the tables and statuses of each stage.
+
+    Attributes:
+        plan: what runs.
+        lowering: what found the calls.
+        stages: see `Stage`.
+        kernels: all kernels, for indices of 32 bits.
+        addresses: how long the list of addresses is.
+        roots: the buffer whose memory each one has.
+        homes: the stage in whose memory each one lies; -1 for none.
+        unpacked: constants of the plan that somebody reads as they are.
+    """
+
+    def __init__(self, plan: Plan, options: CudaOptions, plan_options: PlanOptions) -> None:
+        self.plan, self.options = plan, options
+        self.lowering = Lowering(plan, options)
+        lowered = [lower_step(self.lowering, step) for step in plan.steps]
+        count, planned = len(self.lowering.buffers), len(plan.buffers)
+        self.roots = [plan.root(b) if b < planned else b for b in range(count)]
+        memory = arenas(plan, plan_options)
+        self.homes = self._homes(memory)
+        self.addresses = 1 + count + len(self.lowering.kept_arrays)
+        self.stages = tuple(
+            _StageWriter(self, arena).write([(plan.steps[i], lowered[i]) for i in steps])
+            for steps, arena in zip(plan.stages, memory, strict=True)
+        )
+        self.unpacked = self._unpacked()
+        self.kernels = tuple({k.name: k for k in self._kernels()}.values())
+        if not options.allow_host:
+            self._refuse_host_steps()
+
+    def address_of_buffer(self, number: int) -> int:
+        """Return the place of a buffer in the list of addresses."""
+        return 1 + number
+
+    def address_of_constant(self, constant: Constant) -> int:
+        """Return the place of a kept constant there."""
+        return 1 + len(self.roots) + constant.number
+
+    def _homes(self, memory: Sequence[Arena]) -> list[int]:
+        homes = [NO_STAGE] * len(self.roots)
+        for number, arena in enumerate(memory):
+            for m in arena.members:
+                homes[m] = number
+        return [homes[r] for r in self.roots]
+
+    def _unpacked(self) -> tuple[int, ...]:
+        """Return the constants that calls read as they are."""
+        calls = (c.call for s in self.device_steps for c in s.calls)
+        read = {p.buffer for c in calls for p in c.pointers if isinstance(p, Operand)}
+        read.update(o.buffer for o in self.plan.outputs.values())
+        return tuple(n for n in self.plan.constants if n in read and self.plan.buffers[n].dtype)
+
+    def _kernels(self) -> list[KernelSource]:
+        calls = (c.call for s in self.device_steps for c in s.calls)
+        return [c.kernel for c in calls if isinstance(c, Launch)]
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Everything that runs, in order."""
+        return [s for stage in self.stages for s in stage.segments]
+
+    @property
+    def device_steps(self) -> list[DeviceStep]:
+        """The steps that the device carries out."""
+        return [s for s in self.segments if isinstance(s, DeviceStep)]
+
+    @property
+    def host_steps(self) -> list[HostStep]:
+        """The steps without a kernel, but those that read sizes back."""
+        return [s for s in self.segments if isinstance(s, HostStep) and not s.reads_sizes]
+
+    def _refuse_host_steps(self) -> None:
+        """Refuse what the host would have to compute.
+
+        Raises:
+            UnsupportedOnDeviceError: names all such nodes.
+        """
+        found = [f"{s.step.label} ({s.step.kind}): {s.reason}" for s in self.host_steps]
+        if found:
+            raise UnsupportedOnDeviceError(
+                f"the GPU has no kernel for {len(found)} of {len(self.plan.steps)} steps: "
+                f"{'; '.join(found)}. Use allow_host=True to run these on the host."
+            )
+
+
+@dataclass
+class _StageWriter:
+    """Collects the calls of one stage."""
+
+    skeleton: Skeleton
+    arena: Arena
+    table: NumberTable = field(default_factory=NumberTable)
+    statuses: list[tuple[int, Status, Step]] = field(default_factory=list)
+    tables: list[tuple[int, Table]] = field(default_factory=list)
+    temporaries: dict[int, int] = field(default_factory=dict)
+    workspaces: list[int] = field(default_factory=list)
+
+    def write(self, lowered: Sequence[tuple[Step, Calls | Refusal]]) -> Stage:
+        """Return the stage."""
+        segments = tuple(self._segment(step, calls) for step, calls in lowered)
+        plan, binder = self.skeleton.plan, self.table.binder()
+        sizes = NumberTable()
+        sizes.add_all(plan.buffers[m].nbytes for m in self.arena.members)
+        arena_sizes = sizes.binder()
+        return Stage(
+            segments, binder, self.arena, arena_sizes.symbols,
+            CapacityArena(arena_sizes, self.arena.lives),
+            tuple(self.temporaries), tuple(self.temporaries.values()), tuple(self.workspaces),
+            tuple(self.statuses), tuple(self.tables),
+            tuple(sorted({*arena_sizes.symbols, *binder.symbols, *self._table_symbols(lowered)})),
+        )  # fmt: skip
+
+    def _table_symbols(self, lowered: Sequence[tuple[Step, Calls | Refusal]]) -> set[Symbol]:
+        """Return what tables may depend on: all sizes of their steps."""
+        if not self.tables:
+            return set()
+        operands = (o for step, _ in lowered for o in (*step.inputs, *step.writes))
+        return {s for o in operands for n in o.layout.numbers for s in symbols_of(n)}
+
+    def _segment(self, step: Step, calls: Calls | Refusal) -> Segment:
+        if isinstance(calls, Refusal):
+            if isinstance(step.op, ControlOp):
+                return ControlStep(step)
+            return HostStep(step, calls.reason, isinstance(step.op, ReadSizes))
+        self._place_temporaries(calls)
+        return DeviceStep(step, tuple(self._placed(call, step) for call in calls))
+
+    def _place_temporaries(self, calls: Calls) -> None:
+        """Lay the temporaries of a step behind one another."""
+        buffers, first = self.skeleton.lowering.buffers, len(self.skeleton.plan.buffers)
+        used = {p.buffer for c in calls for p in c.pointers if isinstance(p, Operand)}
+        end: Size = 0
+        for number in sorted(b for b in used if b >= first):
+            self.temporaries[number] = self.table.add(end)
+            end = end + (buffers[number].nbytes + 255) // 256 * 256
+        if end != 0:
+            self.workspaces.append(self.table.add(end))
+
+    def _placed(self, call: Call, step: Step) -> PlacedCall:
+        add = self.table.add_all
+        if isinstance(call, Launch):
+            sizes = add((*call.grid, call.shared, call.guard))
+            buffers = self.skeleton.lowering.buffers
+            used = [buffers[p.buffer].numel for p in call.pointers if isinstance(p, Operand)]
+            limits = add((call.extent, *used))
+        else:
+            sizes, limits = add((call.work, call.guard)), range(0)
+        numbers = add(call.numbers)
+        places, offsets = [], []
+        for pointer in call.pointers:
+            offset: Size = 0
+            if isinstance(pointer, Operand):
+                offset = pointer.layout.offset * self.skeleton.lowering.itemsize(pointer)
+            places.append(self._place(pointer, step))
+            offsets.append(offset)
+        return PlacedCall(call, sizes, numbers, limits, tuple(places), add(offsets))
+
+    def _place(self, pointer: object, step: Step) -> int:
+        """Return the place of what a pointer begins at in the list of addresses."""
+        skeleton = self.skeleton
+        if isinstance(pointer, Operand):
+            return skeleton.address_of_buffer(pointer.buffer)
+        if isinstance(pointer, Constant):
+            return skeleton.address_of_constant(pointer)
+        if pointer is None:
+            return NOWHERE
+        place = skeleton.addresses
+        skeleton.addresses += 1
+        if isinstance(pointer, Table):
+            self.tables.append((place, pointer))
+        else:
+            assert isinstance(pointer, Status)
+            self.statuses.append((place, pointer, step))
+        return place
