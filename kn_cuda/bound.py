@@ -185,6 +185,4 @@ def _bound_call(placed: PlacedCall, numbers: Ints) -> BoundCall | None:
     kernel = call.kernel if largest < NARROW else call.kernel.widened
     typed = own.astype(np.int64 if kernel.wide else np.int32)
     grid = (sizes[0], sizes[1], sizes[2])
-    return BoundLaunch(
-        call.title, kernel, grid, call.block, sizes[3], typed, places, offsets
-    )
+    return BoundLaunch(call.title, kernel, grid, call.block, sizes[3], typed, places, offsets)

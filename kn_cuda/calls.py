@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kn_cuda.options import Math
 from kn_cuda.source import KernelSource
 from kn_graph.dim import Size, Symbol
 from kn_graph.dtype import DType
@@ -122,7 +123,7 @@ class Gemm:
     out: DType
     a_turned: bool
     b_turned: bool
-    math: str = "fp32"
+    math: Math = "fp32"
 
     title = "gemm"
 

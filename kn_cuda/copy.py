@@ -7,7 +7,7 @@ from kn_cuda.builder import KernelBuilder
 from kn_cuda.calls import Launch
 from kn_cuda.scalar import scalar_launch
 from kn_cuda.types import raw_type
-from kn_graph.dim import ceildiv, size_prod
+from kn_graph.dim import Size, ceildiv, size_prod
 from kn_graph.dtype import DType
 from kn_plan.plan import Operand
 from kn_plan.program import ScalarProgram
@@ -37,7 +37,7 @@ def copy_launch(out: Operand, x: Operand, dtype: DType, threads: int) -> Launch:
         tuple(x.layout.strides[a] for a in order),
     )
     rows = [a for a in range(len(sizes) - 1) if of[a] == 1]
-    large = all(not isinstance(sizes[a], int) or sizes[a] > FEW for a in (*rows, -1))
+    large = all(_is_large(sizes[a]) for a in (*rows, -1))
     if not rows or to[-1] != 1 or of[-1] == 0 or not large:
         raw = _RAW[dtype.itemsize]
         program = ScalarProgram((raw,), (), (0,))
@@ -59,3 +59,7 @@ def copy_launch(out: Operand, x: Operand, dtype: DType, threads: int) -> Launch:
     b.rows("strides", planes[1])
     tiles = count * ceildiv(sizes[row], SIDE) * ceildiv(sizes[last], SIDE)
     return b.launch(blocks_for(tiles, 1))
+
+
+def _is_large(size: Size) -> bool:
+    return not isinstance(size, int) or size > FEW

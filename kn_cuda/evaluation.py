@@ -216,7 +216,7 @@ class Evaluation(RunContext):
         assert isinstance(offset, int)
         whole = self._download(address + low * size, (high - low + 1) * size)
         flat = whole.view(b.dtype.numpy)
-        strides: Any = [s * size for s in layout.strides]  # type: ignore[operator]
+        strides: Any = [s * size for s in layout.strides]
         view = np.lib.stride_tricks.as_strided(flat[offset - low :], result.shape, strides)
         np.copyto(view, result)
         self._write(address + low * size, whole)

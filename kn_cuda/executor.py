@@ -19,8 +19,8 @@ from kn_cuda.proof import Proof
 from kn_cuda.target import CudaTarget
 from kn_graph.binding import bind_symbols
 from kn_graph.dim import Symbol
-from kn_graph.errors import OutOfMemoryError, SymbolError
 from kn_graph.dim_facts import Constraint
+from kn_graph.errors import OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.reference import check_constraints
 from kn_graph.variants import check_guards, open_call
@@ -142,10 +142,7 @@ class CudaExecutor:
         addresses = np.zeros(skeleton.addresses, np.int64)
         arrays = {
             **{skeleton.address_of_buffer(n): plan.constants[n] for n in skeleton.unpacked},
-            **{
-                1 + len(skeleton.roots) + i: array
-                for i, array in enumerate(lowering.kept_arrays)
-            },
+            **{1 + len(skeleton.roots) + i: array for i, array in enumerate(lowering.kept_arrays)},
         }
         memory = []
         for place, array in arrays.items():

@@ -174,7 +174,9 @@ def check_guards(memory: Memory) -> None:
     start = memory.address - memory.owner.ctypes.data
     around = (memory.owner[:start], memory.owner[start + memory.nbytes :])
     if any((part != PATTERN).any() for part in around):
-        raise InternalError(f"something was written beside {memory.nbytes} bytes. Please report this.")
+        raise InternalError(
+            f"something was written beside {memory.nbytes} bytes. Please report this."
+        )
 
 
 def _load(payload: bytes) -> ctypes.CDLL:
@@ -186,7 +188,7 @@ def _load(payload: bytes) -> ctypes.CDLL:
 
 
 def _bytes_at(address: int, nbytes: int) -> Array:
-    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
 def _strided(address: int, dtype: DType, sizes: Sequence[int], strides: Sequence[int]) -> Array:
@@ -202,7 +204,11 @@ def _gemm(request: Gemm, pointers: list[int], numbers: list[int]) -> int:
     m, n, k, a_line, b_line, c_line, *batches = numbers
     outer, *outer_steps = batches[:4]
     inner, *inner_steps = batches[4:]
-    lines = [(m, k, a_line, request.a_turned), (k, n, b_line, request.b_turned), (m, n, c_line, False)]
+    lines = [
+        (m, k, a_line, request.a_turned),
+        (k, n, b_line, request.b_turned),
+        (m, n, c_line, False),
+    ]
     dtypes = (request.dtype, request.dtype, request.out)
     wide = np.float64 if request.dtype is DType.FLOAT64 else np.float32
     views = []

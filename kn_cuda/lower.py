@@ -1,4 +1,4 @@
-"""Steps of a plan as launches and calls of libraries, over symbolic sizes; or why there are none."""
+"""Steps of a plan as launches and calls of libraries, over symbolic sizes; or why not."""
 
 from __future__ import annotations
 
@@ -8,28 +8,67 @@ from typing import Any
 from kn_cuda.axes import MAX_RANK
 from kn_cuda.calls import Refusal, UnsupportedError
 from kn_cuda.lowering import Calls, Lowering
+from kn_cuda.steps.attention import attention
+from kn_cuda.steps.conv import conv
+from kn_cuda.steps.conv_transpose import conv_transpose
+from kn_cuda.steps.index import gather, gather_elements, gather_nd, scatter_elements, scatter_nd
 from kn_cuda.steps.layout import concat, pad
 from kn_cuda.steps.matmul import matmul
-from kn_cuda.steps.reduce import reduce
+from kn_cuda.steps.norm import norm, softmax
+from kn_cuda.steps.pool import pool
+from kn_cuda.steps.recurrent import recurrent
+from kn_cuda.steps.reduce import arg_reduce, reduce, reduce_to
+from kn_cuda.steps.resize import resize
+from kn_cuda.steps.sample import grid_sample
+from kn_cuda.steps.sort import cumulative, top_k
 from kn_cuda.steps.source import iota, sizes
 from kn_graph.dim import UnboundSymbolError
 from kn_graph.op import Op
+from kn_graph.ops.attention import Attention
+from kn_graph.ops.conv import Conv, ConvTranspose
+from kn_graph.ops.cumulative import Cumulative
+from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.index import Iota
 from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
-from kn_graph.ops.reduce import Reduce
+from kn_graph.ops.norm import Norm, Softmax
+from kn_graph.ops.pool import Pool
+from kn_graph.ops.recurrent import Recurrent
+from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
+from kn_graph.ops.resize import Resize
+from kn_graph.ops.sample import GridSample
+from kn_graph.ops.scatter import ScatterElements, ScatterND
+from kn_graph.ops.sort import TopK
 from kn_graph.ops.source import Sizes
 from kn_plan.plan import Home, Step
 
 __all__ = ["lower_step"]
 
 WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
+    ArgReduce: arg_reduce,
+    Attention: attention,
     Concat: concat,
+    Conv: conv,
+    ConvTranspose: conv_transpose,
+    Cumulative: cumulative,
+    Gather: gather,
+    GatherElements: gather_elements,
+    GatherND: gather_nd,
+    GridSample: grid_sample,
     Iota: iota,
     MatMul: matmul,
+    Norm: norm,
     Pad: pad,
+    Pool: pool,
+    Recurrent: recurrent,
     Reduce: reduce,
+    ReduceTo: reduce_to,
+    Resize: resize,
+    ScatterElements: scatter_elements,
+    ScatterND: scatter_nd,
     Sizes: sizes,
+    Softmax: softmax,
+    TopK: top_k,
 }
 """The function that finds the calls of an operation."""
 

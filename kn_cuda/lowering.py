@@ -89,8 +89,8 @@ class Lowering:
         if program.is_copy and len(writes) == 1:
             (out,), source = writes, reads[program.outputs[0]]
             return [self.copy(out, source)]
-        typed = ([self.typed(o) for o in operands] for operands in (writes, reads))
-        return [scalar_launch(program, *typed, self.threads)]
+        made, given = ([self.typed(o) for o in operands] for operands in (writes, reads))
+        return [scalar_launch(program, made, given, self.threads)]
 
     def copy(self, out: Operand, source: Operand) -> Call:
         """Copy elements."""

@@ -1,4 +1,4 @@
-"""Kernels compiled by NVRTC for a named architecture: needs CuPy and NVRTC, no GPU and no driver."""
+"""Kernels compiled by NVRTC for a named architecture: needs CuPy and NVRTC, but no driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from kn_graph.errors import CompileError, DeviceUnavailableError
 __all__ = ["Compiled", "Compiler", "Usage", "nvrtc_version", "parse_log", "unavailable_reason"]
 
 # fmad: results are those that the host shim computes; kernels say fmaf where they want it
-OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v", "--device-as-default-execution-space")
+OPTIONS = (
+    "--std=c++17",
+    "--fmad=false",
+    "--ptxas-options=-v",
+    "--device-as-default-execution-space",
+)
 
 MISSING = "NVRTC is not installed: pip install 'kn-engine[cuda12]' or 'kn-engine[cuda13]'"
 

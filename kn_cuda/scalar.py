@@ -107,8 +107,7 @@ def _apply(
     for x in inputs:
         at = f"p.{x} + at[{place[x]}]"
         lines.append(f"const auto {x} = load<{'N' if dense[place[x]] else '1'}>({at});")
-    for y in outputs:
-        lines.append(f"Pack<{_element(y)}, N> {y};")
+    lines += [f"Pack<{_element(y)}, N> {y};" for y in outputs]
     lines += ["KN_UNROLL", "for (int i = 0; i < N; i++) {"]
     for y, type_ in zip(outputs, types, strict=True):
         lines.append(f"    {type_} {y}_i;")

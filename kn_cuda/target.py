@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from kn_cuda.options import CudaOptions
 from kn_graph.dtype import DType
 from kn_graph.op import Op
+from kn_graph.ops.attention import Attention
 from kn_graph.ops.conv import Conv, ConvTranspose
+from kn_graph.ops.gather import Gather
 from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
-from kn_graph.ops.norm import Norm
+from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.pool import Pool
-from kn_graph.ops.reduce import Reduce
+from kn_graph.ops.reduce import Reduce, ReduceTo
 from kn_graph.ops.resize import Resize
 from kn_graph.ops.sample import GridSample
 from kn_graph.value import Node
@@ -23,7 +25,19 @@ __all__ = ["ARCHITECTURES", "CudaTarget"]
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 """What kernels are compiled for and checked on."""
 
-PROGRAMMED: tuple[type[Op], ...] = (Conv, ConvTranspose, MatMul, Norm, Reduce)
+PROGRAMMED: tuple[type[Op], ...] = (
+    Attention,
+    Conv,
+    ConvTranspose,
+    Gather,
+    MatMul,
+    Norm,
+    Pool,
+    Reduce,
+    ReduceTo,
+    Resize,
+    Softmax,
+)
 """Operations behind whose results a program runs, through `Lowering.end`."""
 
 FOLLOWING: tuple[type[Op], ...] = (Concat, GridSample, Norm, Pad, Pool, Resize)

@@ -46,7 +46,7 @@ def matmul(low: Lowering, step: Step, op: MatMul) -> Calls:
 
 def _lines(layout: StridedLayout) -> bool:
     """Return whether the elements of rows lie side by side, and a library can tell rows apart."""
-    return layout.strides[-1] == 1 and layout.sizes[-2] != 0
+    return layout.strides[-1] == 1 and layout.strides[-2] != 0
 
 
 def _turned(layout: StridedLayout) -> StridedLayout:
@@ -56,7 +56,9 @@ def _turned(layout: StridedLayout) -> StridedLayout:
 
 def _as_lines(low: Lowering, x: Operand, calls: Calls) -> Operand:
     """Return an operand whose rows or columns lie side by side, copied where they do not."""
-    if 1 in x.layout.strides[-2:]:
+    sizes, strides = x.layout.sizes[-2:], x.layout.strides[-2:]
+    repeated = any(n != 1 and s == 0 for n, s in zip(sizes, strides, strict=True))
+    if 1 in strides and not repeated:
         return x
     made = low.temporary(low.dtype(x), x.layout.sizes)
     calls.append(low.copy(made, x))
@@ -67,7 +69,10 @@ def _product(
     low: Lowering, a: Operand, b: Operand, out: Operand, dtype: DType, result: DType
 ) -> LibraryCall:
     a_turned, b_turned = (x.layout.strides[-1] != 1 for x in (a, b))
-    rows = [_turned(a.layout) if a_turned else a.layout, _turned(b.layout) if b_turned else b.layout]
+    rows = [
+        _turned(a.layout) if a_turned else a.layout,
+        _turned(b.layout) if b_turned else b.layout,
+    ]
     lines = [*rows, out.layout]
     m, n = out.layout.sizes[-2:]
     k = a.layout.sizes[-1]
@@ -91,5 +96,3 @@ def _batches(sizes: Shape, *strides: Shape) -> tuple[Size, ...]:
     padded = (1,) * missing + joined_sizes
     rows = [(0,) * missing + steps for steps in by_operand]
     return tuple(n for i in (0, 1) for n in (padded[i], *(steps[i] for steps in rows)))
-
-

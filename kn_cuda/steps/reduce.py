@@ -6,16 +6,17 @@ from collections.abc import Mapping
 
 from kn_cuda.axes import blocks_for, in_order, joined
 from kn_cuda.builder import KernelBuilder
+from kn_cuda.calls import UnsupportedError
 from kn_cuda.expression import literal
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.types import compute_type, wide
 from kn_graph.dim import Size, size_prod
 from kn_graph.dtype import DType, Kind
-from kn_graph.ops.reduce import Reduce, identity_of
+from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo, identity_of
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Step
 
-__all__ = ["reduce"]
+__all__ = ["arg_reduce", "reduce", "reduce_to"]
 
 COMBINE: Mapping[str, str] = {
     "sum": "a + b",
@@ -60,6 +61,16 @@ def reduce(low: Lowering, step: Step, op: Reduce) -> Calls:
     return [b.launch(blocks_for(rows, per_block), extent=rows * reduced)]
 
 
+def reduce_to(low: Lowering, step: Step, op: ReduceTo) -> Calls:
+    """Refuse: there is no kernel yet."""
+    raise UnsupportedError("there is no kernel for it")
+
+
+def arg_reduce(low: Lowering, step: Step, op: ArgReduce) -> Calls:
+    """Refuse: there is no kernel yet."""
+    raise UnsupportedError("there is no kernel for it")
+
+
 def _along_memory(layout: StridedLayout, axes: tuple[int, ...]) -> list[int]:
     order = in_order(tuple(layout.strides[a] for a in axes))
     return [axes[i] for i in order]
@@ -85,7 +96,9 @@ def _add_functions(b: KernelBuilder, op: Reduce, dtype: DType) -> None:
         unsigned = "uint64_t" if dtype.bits > 32 else "uint32_t"
         text = f"Acc({text.replace('a', f'{unsigned}(a)').replace(' b', f' {unsigned}(b)')})"
     b.code(f"struct Combine {{ KN_DEVICE static Acc of(Acc a, Acc b) {{ return {text}; }} }};")
-    b.code(f"KN_DEVICE static Acc finish(Acc acc, const Numbers& n) {{ return {_finish(op, dtype)}; }}")
+    b.code(
+        f"KN_DEVICE static Acc finish(Acc acc, const Numbers& n) {{ return {_finish(op, dtype)}; }}"
+    )
 
 
 def _finish(op: Reduce, dtype: DType) -> str:
@@ -97,5 +110,3 @@ def _finish(op: Reduce, dtype: DType) -> str:
         divisor = "int64_t(n.reduced)" if dtype is not DType.UINT64 else "uint64_t(n.reduced)"
         return f"n.reduced ? Acc(acc / {divisor}) : Acc(0)"
     return f"acc / {compute_type(count)}(n.reduced)"
-
-

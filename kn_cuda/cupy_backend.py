@@ -1,0 +1,180 @@
+"""A GPU through CuPy, which is imported when one is opened: nothing else talks to a driver."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from kn_cuda.backend import Grid, Memory
+from kn_cuda.calls import Gemm, Request
+from kn_cuda.nvrtc import Compiler
+from kn_cuda.options import Math
+from kn_cuda.source import KernelSource
+from kn_graph.dtype import DType
+from kn_graph.errors import OutOfMemoryError
+
+__all__ = ["CupyBackend"]
+
+Array = np.ndarray[Any, Any]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+TO_DEVICE, TO_HOST = 1, 2
+"""`cudaMemcpyKind`."""
+
+MOST_STATIC_SHARED = 48 << 10
+"""Bytes of shared memory that need no leave."""
+
+DYNAMIC_SHARED = 8
+"""`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`."""
+
+
+class CupyBackend:
+    """A GPU; all calls go to one stream, in the order in which they are made.
+
+    Attributes:
+        index: which GPU.
+        arch: its architecture.
+        name: what texts call it.
+    """
+
+    def __init__(self, index: int = 0) -> None:
+        """Open it; see `kn_cuda.device`."""
+        import cupy
+
+        self.index, self._cupy = index, cupy
+        self._device = cupy.cuda.Device(index)
+        self.arch = f"sm_{self._device.compute_capability}"
+        self.name = f"GPU {index} ({self.arch})"
+        with self._device:
+            self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._compiler = Compiler(self.arch)
+        self._functions: dict[str, Any] = {}
+        self._modules: list[Any] = []
+        self._lock = RLock()
+
+    def prepare(self, kernels: Sequence[KernelSource]) -> int:
+        """Compile and load; see `Backend.prepare`."""
+        with self._lock, self._device:
+            missing = [k for k in kernels if k.name not in self._functions]
+            if not missing:
+                return 0
+            module = self._cupy.cuda.function.Module()
+            module.load(self._compiler.compile(missing).cubin)
+            self._modules.append(module)
+            for k in missing:
+                self._functions[k.name] = module.get_function(k.name)
+            return len({k.name for k in missing})
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Return memory of CuPy's pool, which gives it back behind all calls so far."""
+        with self._device, self._stream:
+            try:
+                pointer = self._cupy.cuda.alloc(max(nbytes, 1))
+            except self._cupy.cuda.memory.OutOfMemoryError as error:
+                raise OutOfMemoryError(f"{self.name}: {error}") from None
+        return Memory(int(pointer.ptr), nbytes, pointer)
+
+    def write(self, address: int, data: Array) -> None:
+        """Copy to the device; pageable memory is staged before this returns."""
+        with self._device:
+            self._cupy.cuda.runtime.memcpyAsync(
+                address, data.ctypes.data, data.nbytes, TO_DEVICE, self._stream.ptr
+            )
+
+    def read(self, address: int, nbytes: int) -> Array:
+        """Copy from the device."""
+        found = np.empty(nbytes, np.uint8)
+        with self._device:
+            self._cupy.cuda.runtime.memcpyAsync(
+                found.ctypes.data, address, nbytes, TO_HOST, self._stream.ptr
+            )
+            self._stream.synchronize()
+        return found
+
+    def zero(self, address: int, nbytes: int) -> None:
+        """Set bytes to 0."""
+        with self._device:
+            self._cupy.cuda.runtime.memsetAsync(address, 0, nbytes, self._stream.ptr)
+
+    def available_bytes(self) -> int:
+        """Return what the driver and CuPy's pool have."""
+        with self._device:
+            free, _ = self._cupy.cuda.runtime.memGetInfo()
+            return int(free) + int(self._cupy.get_default_memory_pool().free_bytes())
+
+    # ---- calls ------------------------------------------------------------------------------
+
+    def launch(
+        self,
+        kernel: KernelSource,
+        grid: Grid,
+        block: Grid,
+        shared: int,
+        pointers: Ints,
+        numbers: Array,
+    ) -> None:
+        """Launch a kernel; see `Backend.launch`."""
+        driver, function = self._cupy.cuda.driver, self._functions[kernel.name]
+        arguments = (ctypes.c_void_p * 2)(pointers.ctypes.data, numbers.ctypes.data)
+        with self._device:
+            if shared > MOST_STATIC_SHARED:
+                driver.funcSetAttribute(function.ptr, DYNAMIC_SHARED, shared)
+            driver.launchKernel(
+                function.ptr, *grid, *block, shared, self._stream.ptr,
+                ctypes.addressof(arguments), 0,
+            )  # fmt: skip
+
+    def library(self, request: Request, pointers: Ints, numbers: Ints) -> int:
+        """Call a library; see `Backend.library`."""
+        with self._device:
+            return _LIBRARIES[type(request)](self, request, pointers.tolist(), numbers.tolist())
+
+    def gemm(self, request: Gemm, pointers: list[int], numbers: list[int]) -> int:
+        """Multiply matrices with cuBLAS, whose columns are our rows: it gets b a, turned."""
+        from cupy_backends.cuda.libs import cublas
+
+        m, n, k, a_line, b_line, c_line, *batches = numbers
+        outer, *outer_steps = batches[:4]
+        inner, *inner_steps = batches[4:]
+        a_width, b_width = m if request.a_turned else k, k if request.b_turned else n
+        lines = max(a_line, a_width), max(b_line, b_width), max(c_line, n)
+        scalars = np.array([1, 0], np.float64 if request.dtype is DType.FLOAT64 else np.float32)
+        one, zero = (scalars[i:].ctypes.data for i in (0, 1))
+        types = _TYPES[request.dtype], _TYPES[request.out]
+        compute = _COMPUTE_64 if request.dtype is DType.FLOAT64 else _COMPUTE_32[request.math]
+        if request.dtype in (DType.FLOAT16, DType.BFLOAT16):
+            compute = _COMPUTE_32["fp32"]
+        dtypes = (request.dtype, request.dtype, request.out)
+        steps = [s * d.itemsize for s, d in zip(outer_steps, dtypes, strict=True)]
+        handle = self._device.cublas_handle
+        cublas.setStream(handle, self._stream.ptr)
+        for i in range(outer):
+            a, b, c = (p + i * s for p, s in zip(pointers, steps, strict=True))
+            cublas.gemmStridedBatchedEx(
+                handle, int(request.b_turned), int(request.a_turned), n, m, k, one,
+                b, types[0], lines[1], inner_steps[1], a, types[0], lines[0], inner_steps[0],
+                zero, c, types[1], lines[2], inner_steps[2], inner, compute, _DEFAULT_ALGORITHM,
+            )  # fmt: skip
+        return outer
+
+
+_TYPES: Mapping[DType, int] = {
+    DType.FLOAT32: 0, DType.FLOAT64: 1, DType.FLOAT16: 2, DType.BFLOAT16: 14,
+}  # fmt: skip
+"""`cudaDataType`."""
+
+_COMPUTE_32: Mapping[Math, int] = {"fp32": 68, "fp16": 74, "bf16": 75, "tf32": 77}
+_COMPUTE_64 = 70
+"""`cublasComputeType_t`."""
+
+_DEFAULT_ALGORITHM = -1
+
+_LIBRARIES: Mapping[type[Any], Callable[[CupyBackend, Any, list[int], list[int]], int]] = {
+    Gemm: CupyBackend.gemm
+}
