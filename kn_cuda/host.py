@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from threading import RLock
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -75,7 +76,7 @@ class HostBackend:
         self._cache = DiskCache(folder or cache_folder() / "host", ".so.kn")
         self._functions: dict[str, Any] = {}
         self._lock = RLock()
-        self._blocks: dict[int, tuple[Array, int]] = {}
+        self._memory: WeakSet[Memory] = WeakSet()
 
     @property
     def compiles(self) -> int:
@@ -146,7 +147,9 @@ class HostBackend:
         """Return memory full of NaN, with a guard on both sides."""
         raw = np.full(nbytes + 2 * GUARD_BYTES + ALIGNMENT, PATTERN, np.uint8)
         start = GUARD_BYTES + -(raw.ctypes.data + GUARD_BYTES) % ALIGNMENT
-        return Memory(raw.ctypes.data + start, nbytes, raw)
+        memory = Memory(raw.ctypes.data + start, nbytes, raw)
+        self._memory.add(memory)
+        return memory
 
     def write(self, address: int, data: Array) -> None:
         """Copy to memory."""
@@ -164,19 +167,19 @@ class HostBackend:
         """Return the memory of this machine that is free."""
         return available_bytes()
 
+    def check_guards(self) -> None:
+        """Look whether something was written beside memory that is still there.
 
-def check_guards(memory: Memory) -> None:
-    """Look whether something was written beside memory.
-
-    Raises:
-        InternalError: it was.
-    """
-    start = memory.address - memory.owner.ctypes.data
-    around = (memory.owner[:start], memory.owner[start + memory.nbytes :])
-    if any((part != PATTERN).any() for part in around):
-        raise InternalError(
-            f"something was written beside {memory.nbytes} bytes. Please report this."
-        )
+        Raises:
+            InternalError: it was.
+        """
+        for memory in list(self._memory):
+            start = memory.address - memory.owner.ctypes.data
+            around = (memory.owner[:start], memory.owner[start + memory.nbytes :])
+            if any((part != PATTERN).any() for part in around):
+                raise InternalError(
+                    f"something was written beside {memory.nbytes} bytes. Please report this."
+                )
 
 
 def _load(payload: bytes) -> ctypes.CDLL:

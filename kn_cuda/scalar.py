@@ -91,7 +91,10 @@ def vector_width(
         return 1
     if isinstance(sizes[-1], int) and sizes[-1] < vector:
         return 1
-    starts = [*offsets, *(s for steps in strides for s in steps[:-1])]
+    starts: list[Size] = []
+    for steps, offset in zip(strides, offsets, strict=True):
+        if steps[-1] == 1:  # where a vector begins; of others a thread reads one element
+            starts += [offset, *steps[:-1]]
     rows = sizes[-1:] if len(sizes) > 1 else ()  # a single row may end anywhere
     while vector > 1 and not divides(vector, (*starts, *rows)):
         vector //= 2
