@@ -1,0 +1,80 @@
+// Kernels with one mistake each where K::WRONG is 1, and the same without it where it is 0.
+
+// Sums blocks of 64 numbers over shared memory.
+//     a barrier is missing between writing and reading
+template <class K> KN_DEVICE void read_too_early(const typename K::Pointers& p, const typename K::Numbers& n) {
+    KN_SHARED(float, room, 64);
+    room[threadIdx.x] = p.x[threadIdx.x];
+    if (!K::WRONG) __syncthreads();
+    p.y[threadIdx.x] = room[63 - threadIdx.x] + room[threadIdx.x ^ 32];
+}
+
+//     a barrier is missing between reading and writing again
+template <class K> KN_DEVICE void write_too_early(const typename K::Pointers& p, const typename K::Numbers& n) {
+    KN_SHARED(float, room, 64);
+    float sum = 0;
+    for (int round = 0; round < 4; round++) {
+        room[threadIdx.x] = p.x[threadIdx.x] + round;
+        __syncthreads();
+        sum += room[63 - threadIdx.x];
+        if (!K::WRONG) __syncthreads();
+    }
+    p.y[threadIdx.x] = sum;
+}
+
+//     half of the threads come to a barrier
+template <class K> KN_DEVICE void barrier_in_branch(const typename K::Pointers& p, const typename K::Numbers& n) {
+    if (!K::WRONG || threadIdx.x < 32) __syncthreads();
+    p.y[threadIdx.x] = p.x[threadIdx.x];
+}
+
+//     some threads return in front of a barrier
+template <class K> KN_DEVICE void returns_early(const typename K::Pointers& p, const typename K::Numbers& n) {
+    p.y[threadIdx.x] = p.x[threadIdx.x];
+    if (K::WRONG && int(threadIdx.x) >= n.count) return;
+    __syncthreads();
+}
+
+//     an exchange leaves lanes out that take part
+template <class K> KN_DEVICE void partial_mask(const typename K::Pointers& p, const typename K::Numbers& n) {
+    p.y[threadIdx.x] = __shfl_xor_sync(K::WRONG ? 0xffffu : ALL_LANES, p.x[threadIdx.x], 1);
+}
+
+//     shared memory is read that nobody wrote
+template <class K> KN_DEVICE void never_written(const typename K::Pointers& p, const typename K::Numbers& n) {
+    KN_SHARED(float, room, 64);
+    if (!K::WRONG || threadIdx.x != 5) room[threadIdx.x] = p.x[threadIdx.x];
+    __syncthreads();
+    p.y[threadIdx.x] = room[63 - threadIdx.x];
+}
+
+//     one element more than there is room for
+template <class K> KN_DEVICE void beside_shared(const typename K::Pointers& p, const typename K::Numbers& n) {
+    KN_SHARED(float, room, 64);
+    room[threadIdx.x + K::WRONG] = p.x[threadIdx.x];
+    __syncthreads();
+    p.y[threadIdx.x] = room[threadIdx.x + K::WRONG];
+}
+
+//     the launch asks for less dynamic shared memory than is used
+template <class K> KN_DEVICE void beside_dynamic(const typename K::Pointers& p, const typename K::Numbers& n) {
+    KN_DYNAMIC(float, room);
+    room[threadIdx.x + K::WRONG] = p.x[threadIdx.x];
+    __syncthreads();
+    p.y[threadIdx.x] = room[threadIdx.x + K::WRONG];
+}
+
+//     a result behind the end
+template <class K> KN_DEVICE void beside_result(const typename K::Pointers& p, const typename K::Numbers& n) {
+    p.y[threadIdx.x + K::WRONG] = p.x[threadIdx.x];
+}
+
+//     two threads write one element
+template <class K> KN_DEVICE void order_decides(const typename K::Pointers& p, const typename K::Numbers& n) {
+    p.y[K::WRONG ? threadIdx.x / 2 : threadIdx.x] = p.x[threadIdx.x];
+}
+
+//     a result that no thread writes
+template <class K> KN_DEVICE void missing_result(const typename K::Pointers& p, const typename K::Numbers& n) {
+    if (!K::WRONG || threadIdx.x != 63) p.y[threadIdx.x] = p.x[threadIdx.x];
+}

@@ -1,0 +1,86 @@
+"""Reductions on the host in place of a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kn_cuda import CudaOptions
+from kn_graph import DType, Graph
+from kn_graph.ops.reduce import ReduceFn
+from tests.cuda.run import check, check_graph, launched, needs_compiler
+
+pytestmark = needs_compiler
+
+NUMBERS: tuple[ReduceFn, ...] = ("sum", "mean", "prod", "max", "min")
+AXES = [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)]
+
+
+@pytest.mark.parametrize("axes", AXES, ids=str)
+def test_every_function_over_any_axes(axes: tuple[int, ...]) -> None:
+    def build(g: Graph) -> Any:
+        x = g.input("x", "float32", ("n", 7, 40))
+        return [g.reduce(fn, x, axes) for fn in NUMBERS]
+
+    check(build, {"n": 3}, {"n": 1}, {"n": 0})
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int8", "uint8", "int64"])
+def test_every_type(dtype: str) -> None:
+    def build(g: Graph) -> Any:
+        x = g.input("x", dtype, ("n", 70))
+        return [g.reduce(fn, x, (a,)) for fn in NUMBERS for a in (0, 1)]
+
+    check(build, {"n": 5}, {"n": 0}, high=100)
+
+
+def test_bools() -> None:
+    def build(g: Graph) -> Any:
+        x = g.input("x", "bool", ("n", 40))
+        functions: tuple[ReduceFn, ...] = ("any", "all", "max", "min")
+        return [g.reduce(fn, x, (a,)) for fn in functions for a in (0, 1)]
+
+    check(build, {"n": 5}, {"n": 0}, high=2)
+
+
+@pytest.mark.parametrize("threads", [32, 64, 256])
+@pytest.mark.parametrize("length", [16, 17, 31, 33, 1024, 1025, 5000])
+def test_rows_are_reduced_by_a_thread_a_warp_or_a_block(length: int, threads: int) -> None:
+    def build(g: Graph) -> Any:
+        x = g.input("x", "float32", ("n", length))
+        return g.reduce("sum", x, (1,)), g.reduce("max", x, (1,))
+
+    run = check(build, {"n": 3}, {"n": 9}, options=CudaOptions(threads=threads))
+    assert launched(run, "reduce_each" if length <= 16 else "reduce_rows") == 4
+
+
+@pytest.mark.parametrize("place", [0, 40, 69])
+def test_a_nan_anywhere_is_the_result(place: int) -> None:
+    g = Graph("nan")
+    x = g.input("x", DType.FLOAT32, (3, 70))
+    for fn in NUMBERS:
+        g.output(fn, g.reduce(fn, x, (1,)))
+    array = np.random.default_rng(0).standard_normal((3, 70)).astype(np.float32)
+    array[1, place] = np.nan
+    check_graph(g, [{"x": array}])
+
+
+def test_what_follows_runs_in_the_same_kernel() -> None:
+    def build(g: Graph) -> Any:
+        x, y = g.input("x", "float32", ("n", 40)), g.input("y", "float32", ("n",))
+        total = g.reduce("mean", x * x, (1,))
+        return g.sqrt(total + y), g.cast(g.reduce("sum", x, (1,)), DType.FLOAT16)
+
+    run = check(build, {"n": 1}, {"n": 300})
+    assert [s.step.kind for s in run.loaded().skeleton.device_steps].count("scalar") == 1
+
+
+def test_rows_that_do_not_lie_side_by_side() -> None:
+    def build(g: Graph) -> Any:
+        x = g.input("x", "float32", ("n", 6, 40))
+        turned = g.permute(x, (2, 0, 1))
+        return g.reduce("sum", turned, (0, 2)), g.reduce("sum", g.slice(x, 2, 3, 20, 1), (2,))
+
+    check(build, {"n": 1}, {"n": 5})
