@@ -79,6 +79,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
 
 def lower_step(low: Lowering, step: Step) -> Calls | Refusal:
     """Return the calls of a step."""
+    low.begin(step)
     try:
         if any(low.buffers[o.buffer].dtype is None for o in (*step.inputs, *step.writes)):
             raise UnsupportedError("objects are handled by the host")
@@ -92,7 +93,6 @@ def lower_step(low: Lowering, step: Step) -> Calls | Refusal:
         writer = WRITERS.get(type(step.node.op))
         if writer is None:
             raise UnsupportedError("there is no kernel for it")
-        low.taken()  # what a step left that was refused
         calls = writer(low, step, step.node.op)
         return low.taken() + calls
     except UnboundSymbolError:

@@ -12,11 +12,12 @@ import numpy as np
 from kn_cpu.axes import KernelCall
 from kn_cpu.calls import NativeCall, PackedConstant, Pointer, Table, UnsupportedError
 from kn_cpu.copy import copy_call
+from kn_cpu.decisive import decisive_buffers
 from kn_cpu.epilogue import Epilogue
 from kn_cpu.memory import aligned, dense
 from kn_cpu.native import STEP, NativeLibrary
 from kn_cpu.product import REGISTERS, BlockProgram, Registers
-from kn_cpu.scalar import ScalarRefusal, compile_program
+from kn_cpu.scalar import ScalarKernel, ScalarRefusal, compile_program
 from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.dtype import DType
 from kn_graph.pages import forget_pages
@@ -51,6 +52,8 @@ class Lowering:
         packed: constants in the order that kernels read.
         constants: arrays by buffer: those of the plan, and those of the step at hand.
         before: calls that make operands of the step at hand.
+    decisive: see `kn_cpu.decisive`.
+    exact: whether the step at hand rounds functions as the reference does.
     """
 
     library: NativeLibrary
@@ -61,6 +64,8 @@ class Lowering:
     packed: list[Array] = field(default_factory=list)
     constants: dict[int, Array] = field(default_factory=dict)
     before: Calls = field(default_factory=list)
+    decisive: frozenset[int] = frozenset()
+    exact: bool = False
     _tails: dict[int, Tail] = field(default_factory=dict)
     _known: dict[tuple[Any, ...], PackedConstant] = field(default_factory=dict)
     _late: dict[tuple[Any, ...], Array] = field(default_factory=dict)
@@ -70,6 +75,12 @@ class Lowering:
     def __post_init__(self) -> None:
         """Begin with the plan's buffers."""
         self.buffers, self.constants = list(self.plan.buffers), dict(self.plan.constants)
+        self.decisive = decisive_buffers(self.plan)
+
+    def begin(self, step: Step) -> None:
+        """Turn to a step; what another one left that was refused is dropped."""
+        self.taken()
+        self.exact = any(o.buffer in self.decisive for o in step.writes)
 
     @property
     def registers(self) -> Registers:
@@ -112,11 +123,16 @@ class Lowering:
         if program.is_copy and len(writes) == 1:
             (out,), source = writes, reads[program.outputs[0]]
             return [self.copy(out, source)]
-        kernel = compile_program(program)
-        if isinstance(kernel, ScalarRefusal):
-            raise UnsupportedError(str(kernel))
+        kernel = self.compiled(program)
         call = kernel.call([o.layout for o in writes], [o.layout for o in reads])
         return [NativeCall("scalar", call, (*writes, *reads))]
+
+    def compiled(self, program: ScalarProgram) -> ScalarKernel:
+        """Return the native code of a program of the step at hand."""
+        kernel = compile_program(program, exact=self.exact)
+        if isinstance(kernel, ScalarRefusal):
+            raise UnsupportedError(str(kernel))
+        return kernel
 
     def copy(self, out: Operand, source: Operand) -> NativeCall:
         """Copy elements."""
@@ -148,7 +164,7 @@ class Lowering:
         """
         if epilogue.rest is None or any(o.buffer in self._tails for o in step.writes):
             return None
-        kernel = compile_program(epilogue.rest)
+        kernel = compile_program(epilogue.rest, exact=self.exact)
         if isinstance(kernel, ScalarRefusal):
             return None
         layouts = ([o.layout for o in operands] for operands in (step.writes, epilogue.extras))

@@ -57,6 +57,7 @@ _COSTS: dict[str, int] = {}
 for _cost, _names in (
     (3, "div sqrt select_f64 round round_small"),
     (10, "exp expm1 tanh sigmoid silu gelu gelu_tanh erf mish scaled_silu"),
+    (20, "sigmoid_once silu_once"),
     (15, "log log1p softplus"),
     (150, "mod fmod pow sin cos tan asin acos atan sinh cosh asinh acosh atanh"),
 ):
@@ -126,9 +127,14 @@ class ScalarKernel:
         return (*head, *types, *constants, *words, *places)
 
 
-def compile_program(program: ScalarProgram) -> ScalarKernel | ScalarRefusal:
-    """Return native code for a program, or the instruction that there is none for."""
-    lowered = lower(program)
+def compile_program(program: ScalarProgram, *, exact: bool = False) -> ScalarKernel | ScalarRefusal:
+    """Return native code for a program, or the instruction that there is none for.
+
+    Args:
+        program: what to compute.
+        exact: whether functions of float32 are rounded as the reference rounds them.
+    """
+    lowered = lower(program, exact=exact)
     if isinstance(lowered, ScalarRefusal):
         return lowered
     code, outputs = simplify(*lowered)

@@ -20,9 +20,9 @@ from kn_plan.program import Instruction, ScalarProgram
 
 __all__ = ["CLASSES", "OPS", "Code", "Node", "ScalarRefusal", "lower"]
 
-_F32 = """move affine clamp affine_clamp add_clamp fma fma_clamp add sub mul div min max neg abs
-sign sqrt floor ceil trunc round_even exp expm1 log log1p erf tanh sigmoid silu gelu gelu_tanh
-hard_swish softplus mish scaled_silu eq lt le isnan isinf select"""
+_F32 = """move affine clamp affine_clamp add_clamp mul_add mul_add_clamp fma add sub mul div min max
+neg abs sign sqrt floor ceil trunc round_even exp expm1 log log1p erf tanh sigmoid silu gelu
+gelu_tanh hard_swish softplus mish scaled_silu eq lt le isnan isinf select"""
 _LIBRARY = "sin cos tan asin acos atan sinh cosh asinh acosh atanh pow mod fmod"
 _F64 = f"""move add sub mul div fma min max neg abs sign sqrt floor ceil trunc round_even exp expm1
 log log1p erf tanh {_LIBRARY} eq lt le isnan isinf select"""
@@ -33,7 +33,7 @@ i64_i32"""
 
 OPS: tuple[str, ...] = (
     *(f"{n}_f32" for n in _F32.split()),
-    *("round_f16", "round_bf16", "round_small"),
+    *("sigmoid_once_f32", "silu_once_f32", "round_f16", "round_bf16", "round_small"),
     *(f"{n}_f32" for n in _LIBRARY.split()),
     *(f"{n}_f64" for n in _F64.split()),
     *(f"{n}_i32" for n in (*_INT.split(), "logical_not")),
@@ -185,12 +185,19 @@ def _kind_of(op: str) -> str:
 _KINDS = {op: _kind_of(op) for op in OPS}
 
 
-def lower(program: ScalarProgram) -> tuple[Code, tuple[int, ...]] | ScalarRefusal:
-    """Return instructions and the places of the outputs, or why there are none."""
+def lower(
+    program: ScalarProgram, *, exact: bool = False
+) -> tuple[Code, tuple[int, ...]] | ScalarRefusal:
+    """Return instructions and the places of the outputs, or why there are none.
+
+    Args:
+        program: what to compute.
+        exact: whether functions of float32 are computed in float64 and rounded once.
+    """
     for dtype in (*program.inputs, *(program.dtype(r) for r in program.outputs)):
         if dtype not in CLASSES:
             return ScalarRefusal(f"{dtype}", "no native instruction loads or stores this type")
-    lowering = _Lowering(program)
+    lowering = _Lowering(program, exact)
     for step in program.instructions:
         try:
             lowering.step(step)
@@ -202,10 +209,10 @@ def lower(program: ScalarProgram) -> tuple[Code, tuple[int, ...]] | ScalarRefusa
 class _Lowering:
     """Goes through a program; `places` has the value of each of its registers."""
 
-    def __init__(self, program: ScalarProgram) -> None:
+    def __init__(self, program: ScalarProgram, exact: bool) -> None:
         self.code = Code([CLASSES[d] for d in program.inputs])
         self.places = list(range(len(program.inputs)))
-        self._program = program
+        self._program, self._exact = program, exact
 
     def step(self, step: Instruction) -> None:
         """Append what one instruction of the program is."""
@@ -222,6 +229,26 @@ class _Lowering:
     def function(self, op: Any, args: list[int], dtypes: list[DType]) -> int:
         """Append a row of the scalar table: as a whole if there is an instruction for it."""
         name, params = op.fn, scalar_function(op.fn).bind(dict(getattr(op, "params", ())))
+        if self._exact and DType.FLOAT32 in dtypes and not scalar_function(name).rounds_once:
+            return self._in_double(name, params, args, dtypes)
+        return self._function(name, params, args, dtypes)
+
+    def _in_double(
+        self, name: str, params: Mapping[str, float], args: list[int], dtypes: list[DType]
+    ) -> int:
+        """Append a function of float32 that is computed in float64."""
+        if name in _ONCE:
+            return self.code.emit(_ONCE[name], *args)
+        is_float = [d is DType.FLOAT32 for d in dtypes]
+        wide = [
+            self.code.emit("f32_f64", a) if f else a for a, f in zip(args, is_float, strict=True)
+        ]
+        types = [DType.FLOAT64 if f else d for d, f in zip(dtypes, is_float, strict=True)]
+        return self.code.emit("f64_f32", self._function(name, params, wide, types))
+
+    def _function(
+        self, name: str, params: Mapping[str, float], args: list[int], dtypes: list[DType]
+    ) -> int:
         kind = CLASSES[dtypes[0]]
         whole = _WHOLE.get(name)
         if kind == "f32" and whole is not None:
@@ -331,6 +358,9 @@ _LOWER: dict[type, Callable[..., int]] = {
     Cast: _Lowering.cast,
     BitCast: _Lowering.bit_cast,
 }
+
+_ONCE = {"sigmoid": "sigmoid_once_f32", "silu": "silu_once_f32"}
+"""Functions that one instruction computes in float64 and rounds once."""
 
 _Immediates = Callable[[Mapping[str, float]], Mapping[int, float]]
 

@@ -1,7 +1,7 @@
 """Fewer instructions for the native interpreter: arithmetic with constants, and superinstructions.
 
 An instruction costs a pass over a tile, however little it does, so `mul, add, max` becomes one
-`affine_clamp`. Products that are added are rounded once, with the sum. All else is exact.
+`affine_clamp`. Each of the operations that become one is still rounded: results do not change.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ _CLAMPED = {
     "affine_clamp_f32": "affine_clamp_f32",
     "add_f32": "add_clamp_f32",
     "add_clamp_f32": "add_clamp_f32",
-    "fma_f32": "fma_clamp_f32",
-    "fma_clamp_f32": "fma_clamp_f32",
+    "mul_add_f32": "mul_add_clamp_f32",
+    "mul_add_clamp_f32": "mul_add_clamp_f32",
 }
 
 
@@ -161,7 +161,7 @@ def _fused_add(found: _Found) -> Node | None:
     for product, other in ((x, y), (y, x)):
         inner = found.single(product, "mul_f32")
         if inner is not None:
-            return Node("fma_f32", "f32", (*inner.args, other))
+            return Node("mul_add_f32", "f32", (*inner.args, other))
     return None
 
 

@@ -49,6 +49,9 @@ FLAGS = (
 )
 """Of every compilation. Fast-math would break NaN, and the machine of the build does not matter."""
 
+FILE_FLAGS = {"scalar_float": ("-ffp-contract=off",)}
+"""Of single files: scalar programs round each operation, a product and the sum that it goes to."""
+
 
 class BuildError(Exception):
     """The compiler refused something; the text holds the command and what the compiler said."""
@@ -126,7 +129,8 @@ def build(
         objects = tuple(folder / f"{f.stem}.o" for f in files)
         for file, made in zip(files, objects, strict=True):
             listed = made.with_suffix(".d")  # the headers that it includes
-            command = (*flags, "-MMD", "-MF", str(listed), "-c", str(file))
+            own = FILE_FLAGS.get(file.stem, ())
+            command = (*flags, *own, "-MMD", "-MF", str(listed), "-c", str(file))
             compile_jobs.append(_Job(command, (file,), made, folder, listed))
         library = target / library_name(isa.name)
         link = (*flags, "-shared", *map(str, objects), "-lm")

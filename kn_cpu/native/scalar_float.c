@@ -1,4 +1,5 @@
-// Instructions of scalar programs on floats, by vectors.
+// Instructions of scalar programs on floats, by vectors. What is written as two operations is rounded
+// twice, as in the graph (`build.py` says so): a last bit decides what a result is quantized to.
 #if defined(__AVX512F__) && !defined(__clang__)
 // what four vectors need is mixed, so that none waits for its own results
 #pragma GCC optimize("schedule-insns", "sched-pressure")
@@ -6,6 +7,7 @@
 #include "small.h"
 #include "scalar_ops.h"
 #include "simd.h"
+#include "wide_math.h"
 
 #include <math.h>
 
@@ -46,12 +48,13 @@
     }
 
 F32(move_f32, x)
-F32(affine_f32, vfma(x, k0, k1))
+F32(affine_f32, x *k0 + k1)
 F32(clamp_f32, vclamp(x, k2, k3))
-F32(affine_clamp_f32, vclamp(vfma(x, k0, k1), k2, k3))
+F32(affine_clamp_f32, vclamp(x *k0 + k1, k2, k3))
 F32(add_clamp_f32, vclamp(x + y, k2, k3))
 F32(fma_f32, vfma(x, y, z))
-F32(fma_clamp_f32, vclamp(vfma(x, y, z), k2, k3))
+F32(mul_add_f32, x *y + z)
+F32(mul_add_clamp_f32, vclamp(x *y + z, k2, k3))
 F32(add_f32, x + y)
 F32(sub_f32, x - y)
 F32(mul_f32, x *y)
@@ -139,6 +142,10 @@ EACH(round_bf16, float, bfloat_to_float(float_to_bfloat(x)))
 
 EACH(round_small, float, round_to_small(x, k[0], k[1], k[2], k[3]))
 
+// rounded once, as the reference does
+EACH(sigmoid_once_f32, float, (float)wide_sigmoid(x))
+EACH(silu_once_f32, float, (float)(x * wide_sigmoid(x)))
+
 EACH(sin_f32, float, sinf(x))
 EACH(cos_f32, float, cosf(x))
 EACH(tan_f32, float, tanf(x))
@@ -170,7 +177,7 @@ EACH(floor_f64, double, floor(x))
 EACH(ceil_f64, double, ceil(x))
 EACH(trunc_f64, double, trunc(x))
 EACH(round_even_f64, double, rint(x))
-EACH(exp_f64, double, exp(x))
+EACH(exp_f64, double, wide_exp(x))
 EACH(expm1_f64, double, expm1(x))
 EACH(log_f64, double, log(x))
 EACH(log1p_f64, double, log1p(x))

@@ -8,13 +8,14 @@
 typedef void (*vm_op)(void *d, const void *a, const void *b, const void *c, const float *k, int64_t n);
 
 #define VM_OPS(X)                                                                                  \
-    X(move_f32) X(affine_f32) X(clamp_f32) X(affine_clamp_f32) X(add_clamp_f32) X(fma_f32)         \
-    X(fma_clamp_f32) X(add_f32) X(sub_f32) X(mul_f32) X(div_f32) X(min_f32) X(max_f32) X(neg_f32)  \
-    X(abs_f32) X(sign_f32) X(sqrt_f32) X(floor_f32) X(ceil_f32) X(trunc_f32) X(round_even_f32)     \
+    X(move_f32) X(affine_f32) X(clamp_f32) X(affine_clamp_f32) X(add_clamp_f32) X(mul_add_f32)     \
+    X(mul_add_clamp_f32) X(fma_f32)                                                                \
+    X(add_f32) X(sub_f32) X(mul_f32) X(div_f32) X(min_f32) X(max_f32) X(neg_f32) X(abs_f32)        \
+    X(sign_f32) X(sqrt_f32) X(floor_f32) X(ceil_f32) X(trunc_f32) X(round_even_f32)                \
     X(exp_f32) X(expm1_f32) X(log_f32) X(log1p_f32) X(erf_f32) X(tanh_f32) X(sigmoid_f32)          \
     X(silu_f32) X(gelu_f32) X(gelu_tanh_f32) X(hard_swish_f32) X(softplus_f32) X(mish_f32)         \
     X(scaled_silu_f32) X(eq_f32) X(lt_f32) X(le_f32) X(isnan_f32) X(isinf_f32) X(select_f32)       \
-    X(round_f16) X(round_bf16) X(round_small)                                                      \
+    X(sigmoid_once_f32) X(silu_once_f32) X(round_f16) X(round_bf16) X(round_small)                                                      \
     X(sin_f32) X(cos_f32) X(tan_f32) X(asin_f32) X(acos_f32) X(atan_f32) X(sinh_f32) X(cosh_f32)   \
     X(asinh_f32) X(acosh_f32) X(atanh_f32) X(pow_f32) X(mod_f32) X(fmod_f32)                       \
     X(move_f64) X(add_f64) X(sub_f64) X(mul_f64) X(div_f64) X(fma_f64) X(min_f64) X(max_f64)       \

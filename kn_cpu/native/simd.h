@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
@@ -154,7 +156,11 @@ INL vi vto_int(vf x) { return (vi)_mm_cvttps_epi32((__m128)x); }
         for (int i = 0; i < VF; i++) y[i] = call(x[i]);                                                  \
         return y;                                                                                        \
     }
+#if defined(__aarch64__)
+INL vf vfma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+#else
 INL vf vfma(vf a, vf b, vf c) { return a * b + c; }
+#endif
 KN_LANES(vsqrt, __builtin_sqrtf)
 KN_LANES(vround, __builtin_rintf)
 KN_LANES(vfloor, __builtin_floorf)

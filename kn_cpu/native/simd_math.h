@@ -164,7 +164,7 @@ INL vf vgelu_tanh(vf x) {
 }
 
 INL vf vhardswish(vf x) {
-    return x * vclamp(vfma(x, set1(1.0f / 6.0f), set1(0.5f)), set1(0.0f), set1(1.0f));
+    return x * vclamp(x * (1.0f / 6.0f) + 0.5f, set1(0.0f), set1(1.0f));
 }
 
 INL vf vsoftplus(vf x) { return vrelu(x) + vlog1p(vdecay(x)); }

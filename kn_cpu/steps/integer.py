@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import NativeCall, PackedConstant, Pointer, UnsupportedError
+from kn_cpu.calls import NativeCall, PackedConstant, Pointer
 from kn_cpu.integer import Factors, Finish, Weights
 from kn_cpu.lowering import Calls, Lowering, run_alone
 from kn_cpu.product import BlockProgram, ceil_to
 from kn_cpu.requantize import Requantize, requantize
-from kn_cpu.scalar import ScalarRefusal, compile_program
 from kn_cpu.steps.spacing import channels_last
 from kn_graph.dim import ceildiv
 from kn_graph.dtype import DType
@@ -154,9 +153,7 @@ def _through_blocks(
     end: Requantize,
 ) -> Calls:
     assert end.rest is not None
-    kernel = compile_program(end.rest)
-    if isinstance(kernel, ScalarRefusal):
-        raise UnsupportedError(str(kernel))
+    kernel = low.compiled(end.rest)
     outputs, inputs = (tuple(o.layout for o in t) for t in (step.writes, end.extras))
     program = BlockProgram(kernel, outputs, inputs)
     finish = replace(end.finish, in_place=True)

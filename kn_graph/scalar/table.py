@@ -98,6 +98,11 @@ class ScalarFunction:
         """Kinds of types that the function takes."""
         return self.signature.kinds
 
+    @property
+    def rounds_once(self) -> bool:
+        """Whether arithmetic in the type of the operands gives the correctly rounded result."""
+        return self.ulps <= CORRECTLY_ROUNDED
+
     def result_type(self, *dtypes: DType) -> DType:
         """Return the element type of the result; see `Signature.result_type`."""
         return self.signature.result_type(*dtypes)
@@ -123,7 +128,7 @@ class ScalarFunction:
         """Compute the NumPy formula; see `evaluate_scalar`."""
         bound = self.bind(params)
         formula = _with_params(self.numpy, bound) if bound else self.numpy
-        return self.signature.run(formula, arrays, exact=self.ulps <= CORRECTLY_ROUNDED)
+        return self.signature.run(formula, arrays, exact=self.rounds_once)
 
     def tolerance(
         self,

@@ -247,8 +247,8 @@ FUSED = {
     "sub": (chain(("sub", 2.0), "relu"), ["affine_clamp_f32"]),
     "div": (chain(("div", 4.0), ("div", 3.0)), ["affine_f32", "div_f32"]),
     "add_relu": (chain("add x1", "relu", inputs=2), ["add_clamp_f32"]),
-    "scale_bias_relu": (chain("mul x1", "add x2", "relu", inputs=3), ["fma_clamp_f32"]),
-    "gelu": (chain("mul x1", "add x2", "gelu", inputs=3), ["fma_f32", "gelu_f32"]),
+    "scale_bias_relu": (chain("mul x1", "add x2", "relu", inputs=3), ["mul_add_clamp_f32"]),
+    "gelu": (chain("mul x1", "add x2", "gelu", inputs=3), ["mul_add_f32", "gelu_f32"]),
     "silu": (gated("mul", "sigmoid"), ["silu_f32"]),
     "hard_swish": (
         gated("mul", ("mul", float(np.float32(1 / 6))), ("add", 0.5), ("max", 0.0), ("min", 1.0)),
