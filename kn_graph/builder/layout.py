@@ -73,8 +73,10 @@ class LayoutBuilder(Builder):
         if x.rank < len(shape):
             x = self.view(x, (1,) * (len(shape) - x.rank) + x.shape)
         # sizes that are written differently but assumed equal are renamed, not repeated
-        named = zip(x.shape, shape, strict=True)
-        x = self.view(x, [s if self._same(a, s) else a for a, s in named])
+        pairs = zip(x.shape, shape, strict=True)
+        named = tuple([s if self._same(a, s) else a for a, s in pairs])
+        if named != x.shape:
+            x = self.view(x, named)
         return self.push(Broadcast(shape), x)
 
     def _same(self, a: Size, b: Size) -> bool:

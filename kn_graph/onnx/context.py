@@ -86,7 +86,8 @@ class NodeContext:
         self._taken.add(index)
         if index >= len(self._inputs) or self._inputs[index] == "":
             return None
-        return self.scope.lookup(self._inputs[index], self.where)
+        found = self.scope.find(self._inputs[index])
+        return self.scope.lookup(self._inputs[index], self.where) if found is None else found
 
     def inputs(self, start: int = 0) -> list[Value]:
         """Take all inputs from `start` on; none of them may be missing."""
@@ -284,9 +285,9 @@ class NodeContext:
 
     def check_nothing_left(self) -> None:
         """Raise where the converter did not take an attribute or an input."""
-        attributes = sorted(self._attributes.keys() - self._read)
+        attributes = self._attributes.keys() - self._read
         if attributes:
-            self.unsupported(f"attribute {attributes[0]!r} is not known for this operator version")
+            self.unsupported(f"attribute {min(attributes)!r} is not known for this operator version")
         inputs = [i for i, n in enumerate(self._inputs) if n and i not in self._taken]
         if inputs:
             self.unsupported(f"input {inputs[0]} is not known for this operator version")

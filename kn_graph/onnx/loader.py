@@ -82,10 +82,10 @@ class Scope:
         scope.initializers = {} if proto is None else self.loader.initializers(proto)
         return scope
 
-    def define(self, name: str, value: Value, where: str) -> None:
-        """Name a value; ONNX names are defined once."""
+    def define(self, name: str, value: Value, node: str) -> None:
+        """Name a result of a node; ONNX names are defined once."""
         if name in self.values or name in self.initializers:
-            raise MalformedModelError(f"{where}: tensor {name!r} is defined twice")
+            raise MalformedModelError(f"node {node}: tensor {name!r} is defined twice")
         self._name(name, value)
 
     def _name(self, name: str, value: Value) -> None:
@@ -108,6 +108,9 @@ class Scope:
 
     def find(self, name: str) -> Value | None:
         """Return the value of a name, or None."""
+        own = self.values.get(name)
+        if own is not None:
+            return own
         scopes: list[Scope] = []
         scope: Scope | None = self
         while scope is not None and name not in scope.values and name not in scope.initializers:
@@ -370,14 +373,15 @@ class Loader:
                     f"node {name} ({node.op_type}-{opset}): the converter failed with "
                     f"{type(error).__name__}: {error}. Please report this."
                 ) from error
-        if len(results) < sum(1 for o in node.output if o):
+        outputs = list(node.output)
+        if len(results) < len(outputs) - outputs.count(""):
             raise MalformedModelError(
-                f"node {name} ({node.op_type}-{opset}): has {len(node.output)} outputs, "
+                f"node {name} ({node.op_type}-{opset}): has {len(outputs)} outputs, "
                 f"the operator gives {len(results)}"
             )
-        for output, value in zip(node.output, results, strict=False):
+        for output, value in zip(outputs, results, strict=False):
             if output and value is not None:
-                scope.define(output, value, f"node {name} ({node.op_type}-{opset})")
+                scope.define(output, value, name)
 
     def _results(
         self, node: onnx.NodeProto, domain: str, opset: int, name: str, scope: Scope
@@ -446,8 +450,10 @@ class Loader:
 
     def attributes(self, node: onnx.NodeProto, scope: Scope) -> dict[str, onnx.AttributeProto]:
         """Return the attributes of a node, references to a function's parameters resolved."""
-        resolved = (self._resolved(a, scope) for a in node.attribute)
-        return {a.name: a for a in resolved if not a.ref_attr_name}
+        given = node.attribute
+        if scope.bindings:
+            given = [self._resolved(a, scope) for a in given]
+        return {a.name: a for a in given if not a.ref_attr_name}
 
     def attribute_value(self, attribute: onnx.AttributeProto) -> Any:
         """Return the value of an attribute as a Python object."""

@@ -61,10 +61,10 @@ def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
     Raises:
         MalformedModelError: nodes wait for each other.
     """
+    if _is_ordered(nodes):
+        return nodes
     makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     needs = [{makers[n] for n in _names_read(node) if n in makers} for node in nodes]
-    if all(j < i for i, needed in enumerate(needs) for j in needed):
-        return nodes
     sorter = TopologicalSorter(dict(enumerate(needs)))
     try:
         sorter.prepare()
@@ -81,6 +81,16 @@ def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
         ordered.append(nodes[first])
         sorter.done(first)
     return ordered
+
+
+def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
+    """Return whether no node reads what is made by it or after it."""
+    made: set[str] = set()
+    others: set[str] = set()
+    for node in nodes:
+        others.update(set(_names_read(node)) - made)
+        made.update(node.output)
+    return others.isdisjoint(made - {""})
 
 
 def _names_read(node: onnx.NodeProto) -> list[str]:

@@ -143,7 +143,7 @@ class TensorReader:
             raise MalformedModelError("it is a segment of a tensor; store the tensor in one piece")
         dtype = _dtype(tensor.data_type)
         shape = _shape(tensor.dims, dtype.itemsize)
-        typed = [field for field in _ENTRY_TYPES if getattr(tensor, field)]
+        typed = [f.name for f, _ in tensor.ListFields() if f.name in _ENTRY_TYPES]
         raw = self._file.raw_data(tensor)
         stores = typed + ["raw_data"] * (raw is not None and raw.length > 0)
         external = tensor.data_location == _EXTERNAL
@@ -197,10 +197,10 @@ def _shape(dims: Sequence[int], itemsize: int) -> tuple[int, ...]:
     shape = tuple(dims)
     if len(shape) > _MAX_RANK:
         raise MalformedModelError(f"expected at most {_MAX_RANK} axes, got {len(shape)}")
-    if any(size < 0 for size in shape):
+    if min(shape, default=0) < 0:
         raise MalformedModelError(f"expected sizes of at least 0, got {list(shape)}")
     # NumPy multiplies the non-zero sizes even if another one is zero.
-    claimed = math.prod(size for size in shape if size) * itemsize
+    claimed = math.prod([size for size in shape if size]) * itemsize
     if claimed > _MAX_BYTES:
         raise MalformedModelError(f"its sizes {list(shape)} ask for {claimed} bytes")
     return shape
