@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kn_graph.condition import size_eq
 from kn_graph.dtype import DType
 from kn_graph.onnx.random import keep_mask
 from kn_graph.onnx.registry import converter
@@ -111,9 +112,14 @@ def binary(ctx: NodeContext) -> Value:
 
 
 def _prelu_slope(x: Value, slope: Value, ctx: NodeContext) -> Value:
-    """Before opset 9 a slope of rank 1 belongs to the channels (axis 1)."""
+    """Before opset 7 a slope of rank 1 belongs to the channels (axis 1).
+
+    So it does in files of MXNet for 7 and 8, which do not broadcast to the right as they should.
+    """
     ctx.ignore("consumed_inputs")
     if ctx.opset >= 9 or slope.rank != 1 or x.rank < 2 or slope.shape == (1,):
+        return slope
+    if ctx.opset >= 7 and size_eq(slope.shape[0], x.shape[-1]) is not False:
         return slope
     return ctx.graph.view(slope, (*slope.shape, *(1,) * (x.rank - 2)))
 

@@ -12,18 +12,13 @@ import pytest
 
 from kn_graph import cpu_eval_graph, load_graph_from_onnx_bytes, optimize_graph
 from tests.onnx.backend_suite import Case, all_cases
+from tests.onnx.reasons import listed
 
 LIST = Path(__file__).with_name("backend_failures.txt")
 
 
-def listed(path: Path = LIST) -> dict[str, str]:
-    """Return {case name: reason}."""
-    lines = (line.split("#", 1) for line in path.read_text().splitlines() if line.strip())
-    return {name.strip(): reason.strip() for name, reason in lines if name.strip()}
-
-
 CASES = list(all_cases())
-FAILURES = listed()
+FAILURES = listed(LIST)
 
 
 def run(case: Case, *, optimize: bool) -> None:

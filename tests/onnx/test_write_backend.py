@@ -14,7 +14,8 @@ import pytest
 from kn_graph import cpu_eval_graph, load_graph_from_onnx_bytes
 from kn_graph.errors import UnsupportedModelError
 from tests.onnx.backend_suite import Case, all_cases
-from tests.onnx.test_backend import FAILURES, listed
+from tests.onnx.reasons import listed
+from tests.onnx.test_backend import FAILURES
 from tests.onnx.writing import written
 
 LIST = Path(__file__).with_name("write_failures.txt")
