@@ -16,6 +16,7 @@ from kn_graph.dim import evaluate, symbols_of
 from kn_graph.errors import InternalError, KnError, OutOfMemoryError
 from kn_graph.graph import Graph
 from kn_graph.memory import available_bytes
+from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints, owned
 from kn_plan.plan import Operand, Step
 
@@ -33,8 +34,8 @@ SMALL = 1 << 24
 class Evaluation(RunContext):
     """One run of a plan."""
 
-    def __init__(self, executor: CpuExecutor, ready: Ready, seed: int) -> None:
-        super().__init__(dict(ready.env), seed)
+    def __init__(self, executor: CpuExecutor, ready: Ready, streams: RandomStreams) -> None:
+        super().__init__(dict(ready.env), streams)
         self.executor, self.ready = executor, ready
         self.skeleton, self.plan = ready.skeleton, ready.skeleton.plan
         self.memory: dict[int, Array] = {}  # of the caller, and what is as large as a step finds
@@ -190,4 +191,4 @@ class Evaluation(RunContext):
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a control-flow body on its own plan."""
-        return self.executor.body(body, inputs, self.env, self.seed)
+        return self.executor.body(body, inputs, self.env, self.streams)

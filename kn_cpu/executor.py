@@ -22,6 +22,7 @@ from kn_graph.dim import Symbol
 from kn_graph.errors import OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.memory import available_bytes
+from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints
 from kn_graph.variants import check_guards, open_call
 from kn_plan.options import PlanOptions
@@ -125,15 +126,15 @@ class CpuExecutor:
                 if results is not None:
                     return results
             elif ready.fits(arrays):
-                return Evaluation(self, ready, seed).outputs(arrays)
+                return Evaluation(self, ready, RandomStreams(seed)).outputs(arrays)
         call = open_call(self.graph, inputs, dims)
         ready = self.ready(call.graph, call.arrays, call.env)
         if self._shapes_decide and arrays:
             self._ready.keep(key, ready)
-        return self._evaluated(ready, call.arrays, seed)
+        return self._evaluated(ready, call.arrays, RandomStreams(seed))
 
     def body(
-        self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], seed: int
+        self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], streams: RandomStreams
     ) -> list[Any]:
         """Run a control-flow body where some symbols have numbers already."""
         if body not in self._passed:
@@ -142,7 +143,7 @@ class CpuExecutor:
         if passed is not None:
             return [inputs[i] for i in passed]
         ready = self.body_ready(body, inputs, env)
-        return list(self._evaluated(ready, inputs, seed).values())
+        return list(self._evaluated(ready, inputs, streams).values())
 
     def body_ready(self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int]) -> Ready:
         """Return a control-flow body for its inputs, where some symbols have numbers already."""
@@ -173,9 +174,11 @@ class CpuExecutor:
             direct = DirectCall(skeleton, first, env, shapes, self.threads)
         return Ready(skeleton, env, first, pending, direct)
 
-    def _evaluated(self, ready: Ready, arrays: Sequence[Any], seed: int) -> dict[str, Any]:
+    def _evaluated(
+        self, ready: Ready, arrays: Sequence[Any], streams: RandomStreams
+    ) -> dict[str, Any]:
         if ready.direct is None:
-            return Evaluation(self, ready, seed).outputs(arrays)
+            return Evaluation(self, ready, streams).outputs(arrays)
         results = self._run(ready.direct, [dense(x) for x in arrays])
         assert results is not None, "these are the arrays it is made for"
         return results
@@ -213,7 +216,9 @@ class CpuExecutor:
             return repeated(lambda: self.eval(inputs, dims, seed=seed))
         ready = self.ready(call.graph, call.arrays, call.env)
         if ready.direct is None:
-            return repeated(lambda: Evaluation(self, ready, seed).outputs(call.arrays))
+            return repeated(
+                lambda: Evaluation(self, ready, RandomStreams(seed)).outputs(call.arrays)
+            )
         bound = ready.direct.bind(call.arrays)
         assert bound is not None, "these are the arrays it is made for"
         return bound

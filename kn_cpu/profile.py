@@ -29,6 +29,7 @@ from kn_cpu.ready import Ready
 from kn_graph.dim import Symbol, evaluate
 from kn_graph.errors import SymbolError
 from kn_graph.graph import Graph
+from kn_graph.random_bits import RandomStreams
 from kn_graph.variants import open_call
 from kn_plan.bodies import named_bodies
 from kn_plan.cost import step_cost
@@ -290,8 +291,9 @@ class _TimedEvaluation(Evaluation):
         times: _Times,
         bodies: _Bodies | None = None,
         path: str = "",
+        streams: RandomStreams | None = None,
     ) -> None:
-        super().__init__(executor, ready, 0)
+        super().__init__(executor, ready, streams or RandomStreams(0))
         self.times, self.bodies, self.path = times, bodies, path
         self._at: Step | None = None
         if bodies is not None:
@@ -323,7 +325,7 @@ class _TimedEvaluation(Evaluation):
         path = f"{self.path}{number}.{name}"
         ready = self.executor.body_ready(body, inputs, self.env)
         times = self.bodies.entered(path, ready)
-        inner = _TimedEvaluation(self.executor, ready, times, self.bodies, f"{path}.")
+        inner = _TimedEvaluation(self.executor, ready, times, self.bodies, f"{path}.", self.streams)
         return list(inner.outputs([dense(x) for x in inputs]).values())
 
 

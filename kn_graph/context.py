@@ -9,7 +9,7 @@ import numpy as np
 
 from kn_graph.dim import Size, Symbol, SymbolKind, evaluate
 from kn_graph.errors import ExecutionError
-from kn_graph.random_bits import random_bits
+from kn_graph.random_bits import RandomStreams
 from kn_graph.types import TensorType
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ class RunContext:
 
     Attributes:
         env: numbers of the symbols known so far.
-        seed: of random operations.
+        streams: random numbers, the same object in all bodies of a run.
     """
 
-    def __init__(self, env: dict[Symbol, int], seed: int) -> None:
-        self.env, self.seed = env, seed
+    def __init__(self, env: dict[Symbol, int], streams: RandomStreams) -> None:
+        self.env, self.streams = env, streams
 
     def size(self, size: Size) -> int:
         """Return a size's number."""
@@ -69,6 +69,6 @@ class RunContext:
         """Run a control-flow body with the sizes around it known; return its outputs in order."""
         raise NotImplementedError
 
-    def random_bits(self, stream: int, count: int) -> Any:
+    def random_bits(self, stream: int, count: int, key: int | None) -> Any:
         """Return random bits of this run."""
-        return random_bits(self.seed, stream, count)
+        return self.streams.bits(stream, count, key)

@@ -62,8 +62,11 @@ class EvalContext(Protocol):
     def run(self, body: Graph, inputs: Sequence[Result]) -> list[Result]:
         """Run a control-flow body and return its outputs in order."""
 
-    def random_bits(self, stream: int, count: int) -> Any:
-        """Return `count` uint32 of the counter-based random stream of this run (see ops/random)."""
+    def random_bits(self, stream: int, count: int, key: int | None) -> Any:
+        """Return the next `count` uint32 of a random stream (see ops/random).
+
+        Its seed is `key`, or that of the run.
+        """
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["random_bits"]
+__all__ = ["RandomStreams", "random_bits"]
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -14,18 +14,26 @@ WEYL = (0x9E3779B9, 0xBB67AE85)
 MASK = np.uint64(0xFFFFFFFF)
 
 
-def random_bits(seed: int, stream: int, count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+DRAW_BLOCKS = 1 << 32
+"""Blocks that a draw may have: 64 GiB of numbers."""
+
+
+def random_bits(
+    seed: int, stream: int, count: int, draw: int = 0
+) -> np.ndarray[Any, np.dtype[np.uint32]]:
     """Return `count` uniform uint32 of one stream: Philox4x32-10.
 
-    Element i is word i % 4 of the block with counter (i // 4, stream) and key `seed`.
+    Element i is word i % 4 of the block with counter (i // 4 + draw * 2**32, stream) and key
+    `seed`.
     Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
     Args:
         seed: 64 bits used.
         stream: 64 bits used; one a node.
         count: how many.
+        draw: how many times the node has drawn before, in earlier iterations of a loop.
     """
-    blocks = np.arange((count + 3) // 4, dtype=np.uint64)
+    blocks = np.arange((count + 3) // 4, dtype=np.uint64) + np.uint64(draw * DRAW_BLOCKS)
     words = [blocks & MASK, blocks >> np.uint64(32)]
     words += [np.full_like(blocks, (stream >> shift) & 0xFFFFFFFF) for shift in (0, 32)]
     keys = [seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF]
@@ -41,3 +49,23 @@ def random_bits(seed: int, stream: int, count: int) -> np.ndarray[Any, np.dtype[
         ]
         keys = [(k + w) & 0xFFFFFFFF for k, w in zip(keys, WEYL, strict=True)]
     return np.stack(words, axis=1).astype(np.uint32).ravel()[:count]
+
+
+class RandomStreams:
+    """The random numbers of one run: a node that runs again goes on in its stream.
+
+    Attributes:
+        seed: of the run.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._draws: dict[int, int] = {}
+
+    def bits(
+        self, stream: int, count: int, key: int | None
+    ) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        """Return the next `count` words of a stream; `key` takes the place of the run's seed."""
+        draw = self._draws.get(stream, 0)
+        self._draws[stream] = draw + 1
+        return random_bits(self.seed if key is None else key, stream, count, draw)

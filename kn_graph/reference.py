@@ -18,6 +18,7 @@ from kn_graph.graph import Graph
 from kn_graph.liveness import last_uses, live_nodes
 from kn_graph.memory import available_bytes, check_fits, check_peak
 from kn_graph.ops.source import Input
+from kn_graph.random_bits import RandomStreams
 from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
 from kn_graph.variants import check_guards, open_call
@@ -117,7 +118,7 @@ class _Context(RunContext):
     """One graph (or body) of a run."""
 
     def __init__(self, run: _Run, env: dict[Symbol, int]) -> None:
-        super().__init__(env, run.seed)
+        super().__init__(env, run.streams)
         self._run = run
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
@@ -130,7 +131,7 @@ class _Run:
     """One evaluation."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
+        self.streams = RandomStreams(seed)
         self.kept: dict[str, Kept] = {}
         self.limit_bytes = available_bytes()
 

@@ -15,6 +15,7 @@ import numpy as np
 from kn_graph.context import RunContext
 from kn_graph.errors import KnError
 from kn_graph.ops.control import ControlOp
+from kn_graph.random_bits import RandomStreams
 from kn_plan.plan import Home, Operand, Plan, Step
 
 __all__ = ["fold_constants"]
@@ -99,7 +100,7 @@ class _Folding:
         return sum(self.constants[b].nbytes for b in {o.buffer for o in step.inputs})
 
     def _results(self, step: Step) -> Sequence[Array]:
-        context = RunContext({}, 0)
+        context = RunContext({}, RandomStreams(0))
         results: list[Any] = []
         if step.node is not None:
             out = step.node.op.eval(context, *map(self._view, step.reads))

@@ -16,6 +16,7 @@ from kn_graph.context import RunContext
 from kn_graph.dim import Symbol, evaluate
 from kn_graph.errors import InternalError
 from kn_graph.graph import Graph
+from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import reference_outputs
 from kn_plan.memory import arenas
 from kn_plan.options import PlanOptions
@@ -66,7 +67,7 @@ class Replay(RunContext):
         check: bool,
         seed: int,
     ) -> None:
-        super().__init__(dict(env), seed)
+        super().__init__(dict(env), RandomStreams(seed))
         self.plan, self.check = plan, check
         self.arenas = arenas(plan, options)
         self.memory: dict[int, Array] = {}  # bytes by root buffer

@@ -21,6 +21,7 @@ from kn_graph.graph import Graph
 from kn_graph.liveness import last_uses, live_nodes
 from kn_graph.op import Op
 from kn_graph.ops.source import Constant, Input
+from kn_graph.random_bits import RandomStreams
 from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
 from kn_plan.access import HOST_KINDS, is_layout
@@ -109,7 +110,7 @@ class GraphTokens(RunContext):
     """
 
     def __init__(self, graph: Graph, env: Mapping[Symbol, int]) -> None:
-        super().__init__(dict(env), 0)
+        super().__init__(dict(env), RandomStreams(0))
         self.graph = graph
         self.reads: dict[Node, tuple[int, ...]] = {}
         values: dict[Value, Tokens] = {}

@@ -13,6 +13,7 @@ from kn_graph.compare.walk import Context, Step, walk
 from kn_graph.errors import KnError
 from kn_graph.graph import Graph
 from kn_graph.ops.source import Constant, Input, ReadSizes, Sizes
+from kn_graph.random_bits import RandomStreams
 from kn_graph.value import Node
 from kn_graph.variants import open_call
 
@@ -79,7 +80,7 @@ def bisect(
         The node, or nothing where each one agrees by itself.
     """
     call = open_call(graph, inputs, dims)
-    context = Context(dict(call.env), seed)
+    context = Context(dict(call.env), RandomStreams(seed))
     constants: dict[Node, Constant] = {}
     for step in walk(call.graph, call.arrays, context):
         op = step.node.op

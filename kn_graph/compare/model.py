@@ -21,6 +21,7 @@ from kn_graph.ops.elementwise import Cast
 from kn_graph.ops.layout import View
 from kn_graph.ops.reduce import ArgReduce
 from kn_graph.ops.sort import TopK
+from kn_graph.random_bits import RandomStreams
 from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
 from kn_graph.variants import open_call
@@ -183,7 +184,7 @@ class _References:
         wanted = [v for v, _ in self.scores.values()]
         more = wanted if values is None else [values[v] for v in wanted]
         with np.errstate(all="ignore"):
-            context = Context(dict(self.env), self.seed, change)
+            context = Context(dict(self.env), RandomStreams(self.seed), change)
             return run_changed(graph, self.arrays, context, more)
 
 

@@ -167,5 +167,5 @@ def _measured(
     from kn_graph.compare.model import model_band
 
     graph = single_graph(op, operands, context, types=types)
-    band = model_band(graph, list(operands), seed=context.seed)
+    band = model_band(graph, list(operands), seed=context.streams.seed)
     return replace(band, expected=expected)

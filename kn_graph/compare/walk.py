@@ -13,7 +13,7 @@ from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.graph import Graph
 from kn_graph.liveness import last_uses, live_nodes
 from kn_graph.ops.source import Input
-from kn_graph.random_bits import random_bits
+from kn_graph.random_bits import RandomStreams
 from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
 
@@ -45,15 +45,18 @@ class Context:
 
     Args:
         env: numbers of sizes.
-        seed: of random operations.
+        streams: random numbers, the same object in all bodies; of seed 0 by default.
         change: applied to all results, inside of bodies too.
     """
 
     def __init__(
-        self, env: dict[Symbol, int] | None = None, seed: int = 0, change: Change | None = None
+        self,
+        env: dict[Symbol, int] | None = None,
+        streams: RandomStreams | None = None,
+        change: Change | None = None,
     ) -> None:
         self.env: dict[Symbol, int] = {} if env is None else env
-        self.seed, self.change = seed, change
+        self.streams, self.change = streams or RandomStreams(0), change
 
     def size(self, size: Size) -> int:
         """Return the number that a size stands for."""
@@ -70,11 +73,11 @@ class Context:
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a control-flow body."""
         env = bind_symbols(body.inputs, list(inputs), self.env)
-        return run_changed(body, inputs, Context(env, self.seed, self.change))
+        return run_changed(body, inputs, Context(env, self.streams, self.change))
 
-    def random_bits(self, stream: int, count: int) -> Any:
+    def random_bits(self, stream: int, count: int, key: int | None) -> Any:
         """Return random bits of this run."""
-        return random_bits(self.seed, stream, count)
+        return self.streams.bits(stream, count, key)
 
 
 def walk(

@@ -11,7 +11,6 @@ from kn_graph.cast import cast_array
 from kn_graph.dtype import DType
 from kn_graph.errors import DTypeError
 from kn_graph.op import EvalContext, InferContext, Op
-from kn_graph.random_bits import random_bits
 from kn_graph.types import Shape, TensorType
 
 __all__ = ["Distribution", "Random"]
@@ -31,7 +30,8 @@ class Random(Op):
     normal: mean 0, deviation 1: sqrt(-2 ln u) cos(2 pi v) with u = (w[2i] + 1/2) / 2**32 and
     v = w[2i+1] / 2**32, rounded once.
 
-    Equal streams give equal numbers, so no two nodes share one.
+    Equal streams give equal numbers, so no two nodes share one. A node in a body that runs again
+    goes on in its stream.
 
     Shapes: no operands -> `shape`.
 
@@ -76,9 +76,4 @@ class Random(Op):
         return cast_array(numbers.reshape(shape), self.dtype, saturate=False)
 
     def _words(self, ctx: EvalContext, count: int) -> Array:
-        words = (
-            ctx.random_bits(self.stream, count)
-            if self.key is None
-            else random_bits(self.key, self.stream, count)
-        )
-        return np.asarray(words, np.uint32)
+        return np.asarray(ctx.random_bits(self.stream, count, self.key), np.uint32)

@@ -12,6 +12,7 @@ from kn_cpu.epilogue import Epilogue, split
 from kn_graph import DType
 from kn_graph.context import RunContext
 from kn_graph.ops.elementwise import Binary, Unary
+from kn_graph.random_bits import RandomStreams
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand
 from kn_plan.program import ProgramBuilder, ScalarProgram
@@ -106,7 +107,7 @@ def check_result(program: ScalarProgram, end: Epilogue) -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal(SHAPE).astype(np.float32) * 4
     arrays = {o: rng.standard_normal(SHAPE).astype(np.float32) for o in OPERANDS}
-    context = RunContext({}, 0)
+    context = RunContext({}, RandomStreams(0))
     (want,) = program.evaluate(context, [x, *(arrays[o] for o in OPERANDS)])
     for more in (end.bias, end.residual):
         x = x if more is None else x + arrays[more]

@@ -8,15 +8,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from kn_graph.dtype import DType
 from kn_graph.errors import DTypeError, MalformedModelError
 from kn_graph.graph import Graph
 from kn_graph.onnx import load_graph_from_onnx_bytes
 from kn_graph.ops.random import Random
-from kn_graph.random_bits import random_bits
+from kn_graph.random_bits import RandomStreams, random_bits
 from kn_graph.reference import cpu_eval_graph
+from kn_runtime import Device
 from tests.ops.single_node import node_model
 
 F32 = np.float32
@@ -186,10 +187,10 @@ def test_multinomial_draws_classes_by_log_probability() -> None:
 
 @pytest.mark.parametrize("word", [0, 2**32 - 1])
 def test_the_most_extreme_words_stay_in_range(monkeypatch: Any, word: int) -> None:
-    def constant_bits(seed: int, stream: int, count: int) -> Any:
+    def constant_bits(seed: int, stream: int, count: int, draw: int) -> Any:
         return np.full(count, word, np.uint32)
 
-    monkeypatch.setattr("kn_graph.ops.random.random_bits", constant_bits)
+    monkeypatch.setattr("kn_graph.random_bits.random_bits", constant_bits)
     for dtype in FLOATS:
         assert np.isfinite(drawn("normal", dtype, key=1).astype(F32)).all()
         assert (drawn("uniform", dtype, key=1) < 1).all()
@@ -260,3 +261,51 @@ def test_two_dropouts_of_one_tensor_differ_and_a_seed_fixes_them() -> None:
     fixed = [dropout(x, F32(0.5), np.array(True), ["t"], seed=s)[1] for s in (3, 3, -4)]
     np.testing.assert_array_equal(fixed[0], fixed[1])
     assert (fixed[0] != fixed[2]).any()
+
+
+# ---- loops ----------------------------------------------------------------------------------
+
+
+def loop_of(node: NodeProto, trips: int) -> bytes:
+    """Return a model whose output is the rows that a loop draws."""
+    identity = helper.make_node("Identity", ["going"], ["on"])
+    inputs = [
+        helper.make_tensor_value_info("i", TensorProto.INT64, []),
+        helper.make_tensor_value_info("going", TensorProto.BOOL, []),
+    ]
+    ends = [
+        helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("r", TensorProto.FLOAT, [4]),
+    ]
+    body = helper.make_graph([identity, node], "body", inputs, ends)
+    loop = helper.make_node("Loop", ["n", ""], ["rows"], body=body)
+    output = helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["n", 4])
+    count = numpy_helper.from_array(np.array(trips), "n")
+    graph = helper.make_graph([loop], "g", [], [output], [count])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize("attributes", [{}, {"seed": 3.0}])
+@pytest.mark.parametrize("operator", ["RandomNormal", "RandomUniform"])
+def test_iterations_of_a_loop_draw_other_numbers(operator: str, attributes: Any) -> None:
+    node = helper.make_node(operator, [], ["r"], shape=[4], **attributes)
+    graph = load_graph_from_onnx_bytes(loop_of(node, 5))
+    rows = cpu_eval_graph(graph, {})["rows"]
+    assert len({x.item() for x in rows.ravel()}) == rows.size
+    np.testing.assert_array_equal(rows, cpu_eval_graph(graph, {})["rows"])
+    for device in ("reference", "cpu"):
+        for optimize in (False, True):
+            prepared = Device.parse(device).prepare(graph, optimize=optimize)
+            np.testing.assert_array_equal(rows, prepared.eval({})["rows"])
+    first = load_graph_from_onnx_bytes(loop_of(node, 1))
+    np.testing.assert_array_equal(rows[:1], cpu_eval_graph(first, {})["rows"])
+
+
+def test_draws_of_a_stream_do_not_overlap() -> None:
+    streams = RandomStreams(7)
+    draws = [streams.bits(5, 6, None).tolist() for _ in range(3)]
+    assert draws[0] == random_bits(7, 5, 6).tolist()
+    assert draws[1] == random_bits(7, 5, 6, 1).tolist()
+    assert len({w for row in draws for w in row}) == 18
+    assert streams.bits(6, 6, None).tolist() == random_bits(7, 6, 6).tolist()

@@ -83,7 +83,7 @@ class _NoSizes(EvalContext):
         """Refuse."""
         raise ExecutionError("it runs a body")
 
-    def random_bits(self, stream: int, count: int) -> Any:
+    def random_bits(self, stream: int, count: int, key: int | None) -> Any:
         """Refuse."""
         raise ExecutionError("it is random")
 
