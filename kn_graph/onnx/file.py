@@ -110,7 +110,7 @@ class ModelFile:
         Raises:
             ExternalDataError: the location is not allowed, or the file is missing or unreadable.
         """
-        if self.path is None or self.base_dir is None:
+        if self.base_dir is None:
             raise ExternalDataError(
                 f"the data is in the external file {location!r}, but the model was read from "
                 "memory, so there is no folder to look in; load the model by its path"
@@ -122,7 +122,9 @@ class ModelFile:
                     "expected a relative path with '/' inside the model's folder"
                 )
         real = os.path.realpath(self.base_dir / location)
-        folders = (os.path.realpath(self.base_dir), os.path.dirname(os.path.realpath(self.path)))
+        folders = [os.path.realpath(self.base_dir)]
+        if self.path is not None:
+            folders.append(os.path.dirname(os.path.realpath(self.path)))
         if not any(Path(real).is_relative_to(folder) for folder in folders):
             raise ExternalDataError(
                 f"external data {location!r} is a symbolic link to {real!r}, outside the model's "

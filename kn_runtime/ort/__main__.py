@@ -1,4 +1,4 @@
-"""`python -m kn_runtime.ort program.py ...`: a program whose `import onnxruntime` is served here."""
+"""`python -m kn_runtime.ort program.py ...`: its `import onnxruntime` is served by this library."""
 
 from __future__ import annotations
 

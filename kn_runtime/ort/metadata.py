@@ -172,7 +172,7 @@ def _dtype(code: int) -> DType | None:
 
 
 def result_args(outputs: list[Declared], graph: Graph | None, names: set[str]) -> list[NodeArg]:
-    """Return the outputs as programs see them: declared sizes, else those that the graph knows.
+    """Return the outputs as programs see them: declared sizes, and those that the graph knows.
 
     Args:
         outputs: as declared.
@@ -191,11 +191,18 @@ def _result_arg(output: Declared, graph: Graph | None, names: set[str]) -> NodeA
         return arg
     known = [_size(size, names) for size in type.shape]
     if len(arg.shape) == len(known):
-        known = [k if d is None else d for d, k in zip(arg.shape, known, strict=True)]
+        known = [_better(d, k) for d, k in zip(arg.shape, known, strict=True)]
     elif arg.shape:
         known = arg.shape
     text = arg.type if output.dtype is not None else tensor_text(type.dtype)
     return NodeArg(arg.name, text, known)
+
+
+def _better(declared: int | str | None, known: int | str | None) -> int | str | None:
+    """Return the size that says more: a number before a name, a name before none."""
+    if isinstance(declared, int) or (known is None and declared is not None):
+        return declared
+    return known if isinstance(known, int) or declared is None else declared
 
 
 def _size(size: Size, names: set[str]) -> int | str | None:
