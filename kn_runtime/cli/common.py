@@ -20,6 +20,7 @@ __all__ = [
     "human_bytes",
     "human_count",
     "joined",
+    "json_text",
     "show",
 ]
 
@@ -119,11 +120,16 @@ def human_count(count: float) -> str:
 
 
 def emit_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on stdout.
+    """Print one JSON object on stdout; see `json_text`."""
+    sys.stdout.write(json_text(value))
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """Return an object as JSON.
 
     JSON has no numbers that are not finite: they become the texts NaN, Infinity and -Infinity.
     """
-    sys.stdout.write(json.dumps(_finite(value), indent=2, default=str, allow_nan=False) + "\n")
+    return json.dumps(_finite(value), indent=2, default=str, allow_nan=False) + "\n"
 
 
 def _finite(value: Any) -> Any:

@@ -52,8 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="a .npy, .npz, .pb, .png or .jpg file for an input; NAME=random for seeded numbers; "
-        "'random' alone for all other inputs; an .npz alone fills inputs by name",
+        help="a file for an input: .npy, .npz, .pb, a picture, .wav, or .txt with numbers or text; "
+        "NAME=random for seeded numbers; 'random' alone for all other inputs; an .npz alone fills "
+        "inputs by name",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of random inputs and operators"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,15 +10,17 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
+from kn_graph.dtype import DType
 from kn_graph.errors import KnError, UsageError
 from kn_graph.types import OptionalType, SequenceType, TensorType, ValueType
 from kn_graph.value import Value
 from kn_runtime.images import IMAGE_SUFFIXES, ImageScaling, read_image
+from kn_runtime.sounds import read_sound
 
 if TYPE_CHECKING:
     from kn_graph.onnx.tensor import TensorReader
 
-__all__ = ["read_input", "read_npz"]
+__all__ = ["input_suffixes", "read_input", "read_npz"]
 
 Array = np.ndarray[Any, Any]
 
@@ -45,9 +48,14 @@ def read_input(value: Value | None, name: str, path: Path, scaling: ImageScaling
         return read_image(path, name, type, scaling)
     reader = _READERS.get(suffix)
     if reader is None:
-        known = ", ".join([*_READERS, *IMAGE_SUFFIXES])
+        known = ", ".join(input_suffixes())
         raise UsageError(f"--input {name}: {path} has none of the suffixes {known}")
     return _typed(_guarded(path, lambda: reader(path, name, type)), type)
+
+
+def input_suffixes() -> tuple[str, ...]:
+    """Return the suffixes of files that can be read."""
+    return (*_READERS, *IMAGE_SUFFIXES)
 
 
 def read_npz(path: Path) -> dict[str, Any]:
@@ -125,6 +133,43 @@ def _read_proto(path: Path, name: str, type: ValueType | None) -> Any:
     return _proto_value(proto, TensorReader(ModelFile(holder, str(path))))
 
 
+def _read_wav(path: Path, name: str, type: ValueType | None) -> Array:
+    if not isinstance(type, TensorType):
+        raise UsageError(f"input {name!r} is no tensor of known rank, so it cannot be a recording")
+    return read_sound(path, name, type)
+
+
+def _read_text(path: Path, name: str, type: ValueType | None) -> Any:
+    """Read numbers, one row a line; of strings one a line, or all in one where there is one."""
+    if not isinstance(type, TensorType):
+        raise UsageError(f"input {name!r} is no tensor of known rank, so it cannot be a text")
+    text = path.read_text(encoding="utf-8")
+    if type.dtype is DType.STRING:
+        whole = all(size == 1 for size in type.shape)
+        lines = [text] if whole else text.splitlines()
+        return _fitted(np.array(lines, object), type)
+    rows = [line.replace(",", " ").split() for line in text.splitlines() if line.strip()]
+    if len({*map(len, rows)}) > 1:
+        raise ValueError("its lines have different numbers of numbers")
+    exact = int if type.dtype.is_int else float
+    numbers = [[exact(word) for word in row] for row in rows]
+    x = np.array(numbers, np.int64 if exact is int else np.float64)
+    if exact is int and type.dtype is not DType.UINT64:
+        info = np.iinfo(type.dtype.numpy)
+        if x.size and not info.min <= x.min() <= x.max() <= info.max:
+            raise ValueError(f"a number does not fit into {type.dtype}")
+    return _fitted(x.astype(type.dtype.numpy), type)
+
+
+def _fitted(x: Array, type: TensorType) -> Array:
+    """Return an array with the rank of an input, if only axes of size 1 or its shape differ."""
+    shape = [size for size in type.shape if isinstance(size, int)]
+    if len(shape) == type.rank and math.prod(shape) == x.size:
+        return x.reshape(shape)
+    x = x.reshape([n for n in x.shape if n != 1] if x.ndim > type.rank else x.shape)
+    return x.reshape([1] * (type.rank - x.ndim) + list(x.shape))
+
+
 _PROTO_FIELDS = {
     1: "tensor_value",
     2: "sparse_tensor_value",
@@ -155,4 +200,6 @@ _READERS: dict[str, Callable[[Path, str, ValueType | None], Any]] = {
     ".npy": _read_npy,
     ".npz": _read_npz_member,
     ".pb": _read_proto,
+    ".wav": _read_wav,
+    ".txt": _read_text,
 }

@@ -13,7 +13,7 @@ import numpy as np
 from kn_graph.dtype import DType
 from kn_graph.errors import UsageError
 
-__all__ = ["first_text", "save_outputs", "summary", "type_text"]
+__all__ = ["check_labels", "first_text", "save_outputs", "summary", "type_text"]
 
 Array = np.ndarray[Any, Any]
 
@@ -63,6 +63,21 @@ def type_text(x: Any) -> str:
     if isinstance(x, Mapping):
         return f"map of {len(x)}"
     return "empty optional" if x is None else type(x).__name__
+
+
+def check_labels(
+    outputs: Mapping[str, Mapping[str, Any]], path: str, labels: Sequence[str]
+) -> None:
+    """Refuse labels that no output has scores for.
+
+    Raises:
+        UsageError: says the types of the outputs.
+    """
+    if not any("top" in facts for facts in outputs.values()):
+        types = ", ".join(f"{n!r}: {f['type']}" for n, f in outputs.items())
+        raise UsageError(
+            f"--labels {path} has {len(labels)} names, and no output has as many scores: {types}"
+        )
 
 
 def first_text(x: Any) -> str:

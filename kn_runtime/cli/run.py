@@ -12,7 +12,7 @@ from kn_graph.errors import UsageError
 from kn_runtime.cli import feeds
 from kn_runtime.cli.arguments import add_device, add_dims, add_model, dims_of
 from kn_runtime.cli.common import INDENT, emit_json, grid, show
-from kn_runtime.cli.results import first_text, save_outputs, summary
+from kn_runtime.cli.results import check_labels, first_text, save_outputs, summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,11 @@ __all__ = ["EXAMPLES", "add_arguments", "execute"]
 EXAMPLES = """examples:
   kn run digits.onnx --input image=digit.png --labels digits.txt
   kn run model.onnx --input x=x.npy --output results
+  kn run model.onnx --input image=pictures/ --labels labels.txt --output results
   kn run model.onnx --input random --dim batch=4 --device reference --json
+
+A folder instead of a file runs the model for each file in it (of several inputs: for the files of
+the same name) and prints a line for each; files that fail are named, and the rest goes on.
 """
 
 BAR = 20
@@ -45,14 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Load, run, print."""
+    from kn_runtime.cli import folders
     from kn_runtime.device import Device
     from kn_runtime.load import load
 
     labels = None if args.labels is None else _read_labels(Path(args.labels))
     device = Device.parse(args.device)
+    calls = folders.calls_of(args.input)
     start = time.perf_counter()
     prepared = load(args.model, device, dims=dims_of(args))
     loaded = time.perf_counter()
+    if calls is not None:
+        return folders.execute(args, prepared, calls, labels)
     given = feeds.read_feeds(prepared.graph, args)
     ready = time.perf_counter()
     outputs = prepared.eval(given.values, seed=args.seed)
@@ -68,7 +76,7 @@ def execute(args: argparse.Namespace) -> int:
         "outputs": {n: summary(x, labels) for n, x in outputs.items()},
     }
     if labels is not None:
-        _check_labels(report["outputs"], args.labels, labels)
+        check_labels(report["outputs"], args.labels, labels)
     if args.output is not None:
         save_outputs(outputs, Path(args.output))
     if args.json:
@@ -84,16 +92,6 @@ def _read_labels(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(f"--labels {path} cannot be read: {reason}") from None
-
-
-def _check_labels(
-    outputs: Mapping[str, Mapping[str, Any]], path: str, labels: Sequence[str]
-) -> None:
-    if not any("top" in facts for facts in outputs.values()):
-        types = ", ".join(f"{n!r}: {f['type']}" for n, f in outputs.items())
-        raise UsageError(
-            f"--labels {path} has {len(labels)} names, and no output has as many scores: {types}"
-        )
 
 
 # ---- text -----------------------------------------------------------------------------------

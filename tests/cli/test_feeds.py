@@ -99,7 +99,7 @@ def test_sequences_and_optionals_from_pb(tmp_path: Path, kn: Kn) -> None:
         ("x.pb", b"\xff\xff\xff", "is no ONNX TensorProto"),
         ("x.png", b"no picture", "is no picture"),
         ("x.png", None, "there is no file"),
-        ("x.txt", b"1 2 3", "has none of the suffixes .npy, .npz, .pb, .png"),
+        ("x.csv", b"1 2 3", "has none of the suffixes .npy, .npz, .pb, .wav"),
         ("x", b"1 2 3", "has none of the suffixes"),
     ],
 )
@@ -112,10 +112,10 @@ def test_files_that_cannot_be_read(
     assert says in run(kn, path, f"x={tmp_path / name}").error(2, "usage")
 
 
-def test_a_folder_is_no_input(tmp_path: Path, kn: Kn) -> None:
+def test_an_empty_folder_is_no_input(tmp_path: Path, kn: Kn) -> None:
     (tmp_path / "x.npy").mkdir()
     path = write(tmp_path, [info("x", [1])])
-    assert "cannot be read" in run(kn, path, f"x={tmp_path / 'x.npy'}").error(2, "usage")
+    assert "holds no file" in run(kn, path, f"x={tmp_path / 'x.npy'}").error(2, "usage")
 
 
 def test_pickled_objects_are_refused(tmp_path: Path, kn: Kn) -> None:
