@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kn_graph.errors import DeviceUnavailableError, UsageError
 from kn_runtime.cli import feeds
-from kn_runtime.cli.arguments import add_dims, add_model, add_runs, add_threads, dims_of, positive
+from kn_runtime.cli.arguments import (
+    add_dims,
+    add_model,
+    add_runs,
+    add_threads,
+    dims_of,
+    positive,
+    write_text,
+)
 from kn_runtime.cli.common import counted, emit_json, grid, human_bytes, human_count, show
 from kn_runtime.cli.table import Column, Table, nested_rows
 
 if TYPE_CHECKING:
+    from kn_cpu.executor import CpuExecutor
     from kn_cpu.profile import BodyProfile, Profile, StepProfile
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
@@ -22,6 +32,7 @@ EXAMPLES = """examples:
   kn profile model.onnx
   kn profile model.onnx --dim batch=8 --threads 1 --sort time --top 10
   kn profile model.onnx --input x=x.npy --json
+  kn profile model.onnx --html profile.html --trace profile.json --memory memory.svg
 
 Inputs that are not given are made up. A step is reached by 100 % where it takes no longer than
 computing and moving at the rates measured on this machine just before; small steps cannot.
@@ -60,6 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sort", choices=("order", "time"), default="order", help="which steps come first"
     )
     parser.add_argument("--top", type=positive, metavar="N", help="print the first N steps only")
+    files = parser.add_argument_group("files")
+    files.add_argument(
+        "--html", metavar="FILE", help="a page to look through: blocks as wide as they take time"
+    )
+    files.add_argument(
+        "--trace", metavar="FILE", help="a timeline for ui.perfetto.dev or chrome://tracing"
+    )
+    files.add_argument(
+        "--memory", metavar="FILE.svg", help="a picture of the arena over the time of a call"
+    )
     add_dims(parser)
 
 
@@ -85,12 +106,48 @@ def execute(args: argparse.Namespace) -> int:
     threads = PrepareOptions(threads=args.threads).worker_threads
     executor = CpuExecutor(graph, kernels, threads)
     measured = profile(executor, given.values, measure_peak(kernels, threads), runs=args.runs)
+    written = _write(args, measured, executor, given)
     if args.json:
         facts = {"model": args.model, "random": given.random, "assumed": given.assumed}
-        emit_json({**facts, **asdict(measured)})
+        emit_json({**facts, **asdict(measured), "written": written})
     else:
         _print(measured, given.assumed, by_time=args.sort == "time", top=args.top)
+        if written:
+            show(grid([("written", ", ".join(written))]))
     return 0
+
+
+def _write(
+    args: argparse.Namespace, measured: Profile, executor: CpuExecutor, given: feeds.Feeds
+) -> list[str]:
+    """Write the files asked for, and return their names."""
+    from kn_runtime.cli.flame import flame_text
+    from kn_runtime.cli.trace import trace_text
+
+    name = Path(args.model).name
+    makers: dict[str, Callable[[], str]] = {
+        "html": lambda: flame_text(measured, name),
+        "trace": lambda: trace_text(measured, name),
+        "memory": lambda: _memory_text(measured, executor, given, name),
+    }
+    wanted = {what: getattr(args, what) for what in makers if getattr(args, what) is not None}
+    for what, path in wanted.items():
+        write_text(path, makers[what]())
+    return list(wanted.values())
+
+
+def _memory_text(measured: Profile, executor: CpuExecutor, given: feeds.Feeds, name: str) -> str:
+    from kn_graph.variants import open_call
+    from kn_plan.numbers import all_numbers
+    from kn_plan.report import plan_report
+    from kn_runtime.cli.memory_plot import memory_svg
+
+    call = open_call(executor.graph, given.values)
+    plan = executor.skeleton(call.graph).plan
+    late = {s: measured.sizes[s.name] for s in call.graph.size_sources if s.name in measured.sizes}
+    env, _ = all_numbers(call.graph, {}, {**call.env, **late})
+    report = plan_report(plan, env, measured.peak.spec(0))
+    return memory_svg(report, [s.time_us for s in measured.steps], name)
 
 
 # ---- text -----------------------------------------------------------------------------------
