@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from textwrap import fill
 from typing import NoReturn, TextIO
 
 from kn_graph.errors import InternalError, KnError, KnWarning, OutOfMemoryError, UsageError
@@ -18,20 +19,24 @@ from kn_runtime import __version__
 __all__ = ["main"]
 
 VERBS = {
-    "info": "what a model file contains: inputs, outputs, sizes, operators",
-    "run": "run a model on given inputs and print what comes out",
-    "svg": "draw a model as a picture to look through in a browser",
-    "optimize": "what the optimizer makes of a model: rules that fired, operations left",
+    "info": "what a model file contains: inputs, outputs, operators",
+    "run": "run a model on given inputs, or on a folder of them",
     "bench": "how fast a model runs, in turns with onnxruntime",
-    "plan": "the steps that a model becomes, their memory and what they cost at least",
+    "profile": "how long each step takes, beside what is possible",
+    "compare": "whether devices give what the reference gives",
     "check": "whether a model loads, plans and fits, without running it",
-    "profile": "how long each step of a model takes, beside what the machine could do",
-    "compare": "whether devices, and other runtimes, give what the reference gives",
-    "devices": "which devices can be used here, and why others cannot",
-    "doctor": "what is installed, whether it works, and what to do where it does not",
+    "plan": "the steps that a model becomes, their memory and least cost",
+    "optimize": "what the optimizer makes of a model, also as a file",
+    "svg": "draw a model as a picture to look through in a browser",
+    "devices": "which devices can be used, and why others cannot",
+    "doctor": "what is installed, whether it works, and what to do",
     "support": "which operators are supported",
+    "completion": "a script that completes verbs and options in a shell",
 }
 """Each verb is the module of its name in this package, with `add_arguments` and `execute`."""
+
+VERB_INDENT = 4
+"""Of verbs in the help, which argparse forgets."""
 
 OK, BAD_USE, DEVICE_FAILED, INTERNAL, INTERRUPTED = 0, 2, 3, 70, 130
 
@@ -48,6 +53,18 @@ absent or fails, 70 internal error, 130 interrupted. kn VERB --help shows exampl
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help for the width of the terminal; what is indented, as examples are, stays as it is."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+        self._action_max_length = max(map(len, VERBS)) + VERB_INDENT
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = text.strip("\n").split("\n\n")
+        return "\n\n".join(p if "\n  " in p else fill(" ".join(p.split()), width) for p in parts)
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are errors as all others."""
 
@@ -55,25 +72,33 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} ({self.prog} --help shows how it is used)")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser with all verbs."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser with all verbs.
+
+    Args:
+        only: the verb that is called: the others get no arguments, so that their modules need not
+            be imported.
+    """
     parser = _Parser(
         prog="kn",
         description="Run, inspect and check ONNX models.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"kn {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     for name, text in VERBS.items():
+        if only is not None and name != only:
+            verbs.add_parser(name, help=text)
+            continue
         module = import_module(f"kn_runtime.cli.{name}")
         sub = verbs.add_parser(
             name,
             help=text,
             description=text[0].upper() + text[1:] + ".",
             epilog=module.EXAMPLES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
             allow_abbrev=False,
         )
         sub.add_argument("--json", action="store_true", help="print one JSON object on stdout")
@@ -112,8 +137,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = build_parser()
-    args = parser.parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    called = next((word for word in given if not word.startswith("-")), "")
+    parser = build_parser(called)
+    args = parser.parse_args(given)
     if args.verb is None:
         sys.stderr.write(parser.format_help() + "\n")
         parser.error(f"no verb given; the verbs are {', '.join(VERBS)}")

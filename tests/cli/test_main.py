@@ -15,9 +15,8 @@ import kn_runtime
 from kn_graph import errors
 from kn_graph.errors import KnWarning, OutOfMemoryError
 from kn_runtime.cli import main as entry
+from kn_runtime.cli.main import VERBS
 from tests.cli.conftest import MODELS, Kn
-
-VERBS = ("info", "run", "devices", "support")
 
 
 def test_version(kn: Kn) -> None:
