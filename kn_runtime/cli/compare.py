@@ -12,6 +12,7 @@ from kn_graph.errors import UsageError
 from kn_runtime.cli import feeds
 from kn_runtime.cli.arguments import add_dims, add_model, dims_of
 from kn_runtime.cli.common import INDENT, emit_json, grid, show
+from kn_runtime.cli.table import Column, Table
 
 if TYPE_CHECKING:
     from kn_graph.compare import Band, CompareReport, Divergence, Verdict
@@ -33,7 +34,15 @@ that precision and in float64. NaN, infinities, integers and bools have to be th
 AGAINST = ("onnxruntime", "onnx.reference")
 """The runtimes of `kn_runtime.oracle`, which is imported when one is asked."""
 
-HEADERS = ("output", "type", "", "#error/band", "#outside", "worst at", "#got", "#expected")
+COLUMNS = (
+    Column("output", least=12),
+    Column("type", least=12, rank=1),
+    Column(""),
+    Column("error/band", right=True),
+    Column("outside", right=True),
+    Column("worst at", rank=2),
+    Column("got, expected", rank=3),
+)
 
 
 @dataclass(frozen=True)
@@ -204,7 +213,7 @@ def _print(given: feeds.Feeds, subjects: list[_Subject], verbose: int) -> None:
         word, style = ("agrees", "bold green") if subject.report.ok else ("differs", "bold red")
         show(Text.assemble((subject.title, "bold"), ": ", (word, style)))
         rows = [_row(v) for v in subject.report.verdicts]
-        show(grid(rows, HEADERS), indent=INDENT)
+        show(Table(COLUMNS, rows), indent=INDENT)
         for verdict in subject.report.verdicts if verbose else subject.report.failed:
             show(Text(verdict.describe(), "dim"), indent=INDENT)
         if subject.divergence is not None:
@@ -218,14 +227,15 @@ def _print(given: feeds.Feeds, subjects: list[_Subject], verbose: int) -> None:
 
 
 def _row(v: Verdict) -> tuple[str, ...]:
-    """Return the cells of one output; see `HEADERS`."""
+    """Return the cells of one output; see `COLUMNS`."""
     head = (v.name, v.type, "ok" if v.ok else v.why)
     outside = f"{v.outside:,} of {v.elements:,}" if v.outside else "0"
     if v.worst is None:
-        return (*head, "0", outside, "", "", "")
+        return (*head, "0", outside, "", "")
     from kn_graph.compare.verdict import element_text
 
     w = v.worst
     ratio = f"{w.error / w.tolerance:.2g}" if w.tolerance and w.error == w.error else ""
     place = f"[{', '.join(map(str, w.index))}]"
-    return (*head, ratio, outside, place, element_text(w.actual), element_text(w.expected))
+    values = f"{element_text(w.actual)}, {element_text(w.expected)}"
+    return (*head, ratio, outside, place, values)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kn_graph.errors import UsageError
 from kn_runtime.cli.arguments import add_dims, add_model, dims_of
-from kn_runtime.cli.common import emit_json, grid, show
+from kn_runtime.cli.common import INDENT, emit_json, grid, joined, show
+from kn_runtime.cli.table import Column, Table
 
 if TYPE_CHECKING:
     from kn_graph.graph import Graph
+    from kn_graph.optimizer import OptimizerReport
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 
@@ -21,6 +24,9 @@ EXAMPLES = """examples:
   kn optimize model.onnx -o small.onnx
   kn optimize model.onnx -o fixed.onnx --opset 23 --dim batch=1
 """
+
+
+FIRED = (Column("rule", least=12), Column("fired", right=True))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,15 +65,28 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         emit_json(facts)
         return 0
-    show(f"{report.nodes_before} nodes before, {report.nodes_after} after")
-    show(grid(report.fired.most_common(), ("rule", "#fired")))
-    if args.report and refused:
-        rows = [(r["rule"], r["count"], r["reason"], r["first"]) for r in refused]
-        show(grid(rows, ("rule", "#refused", "why", "first at")))
-    show(grid(counts.most_common(), ("operation", "#left")))
-    if args.output is not None:
-        show(grid([("written", args.output)], ("", "")))
+    _print(report, refused if args.report else [], counts, args.output)
     return 0
+
+
+def _print(
+    report: OptimizerReport,
+    refused: Sequence[Mapping[str, Any]],
+    counts: Counter[str],
+    written: str | None,
+) -> None:
+    """Print what fired, what was refused and what is left."""
+    from rich.text import Text
+
+    show(f"{report.nodes_before:,} nodes before, {report.nodes_after:,} after", "")
+    show(Table(FIRED, report.fired.most_common()), "")
+    if refused:
+        rows = [(r["rule"], r["count"], f"{r['reason']} (first {r['first']})") for r in refused]
+        show(grid(rows, ("rule", "#refused", "why")), "")
+    show(Text("operations left", "bold"))
+    show(joined(f"{count:,} {name}" for name, count in counts.most_common()), indent=INDENT)
+    if written is not None:
+        show("", grid([("written", written)]))
 
 
 def _write(graph: Graph, path: str | None, opset: int | None) -> None:

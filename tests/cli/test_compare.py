@@ -48,9 +48,9 @@ def test_agreement(mlp: Path, kn: Kn) -> None:
     result = kn("compare", mlp, "--input", "random")
     assert (result.code, result.err) == (0, "")
     assert result.lines[0] == "reference, optimized: agrees"
-    assert result.lines[1].split() == [
-        "output", "type", "error/band", "outside", "worst", "at", "got", "expected",
-    ]  # fmt: skip
+    head = ["output", "type", "error/band", "outside", "worst", "at", "got,", "expected"]
+    assert result.lines[1].split() == head[:4]  # the reference differs nowhere
+    assert any(line.split() == head for line in result.lines)
     assert result.lines[2].split()[:4] == ["t", "float32[1,", "20]", "ok"]
     assert "cpu, optimized: agrees" in result.lines
     assert "assumed  n = 1" in result.lines
