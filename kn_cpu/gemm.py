@@ -125,6 +125,8 @@ class _Problem:
 
     def _without_ones(self) -> _Problem:
         keep = [i for i, n in enumerate(self.batch) if n != 1]
+        if len(keep) == len(self.batch):
+            return self
         operands = tuple(replace(o, batch=tuple(o.batch[i] for i in keep)) for o in self.operands)
         return replace(self, batch=tuple(self.batch[i] for i in keep), operands=operands)
 

@@ -35,8 +35,13 @@ def content_of(
     t = types[0]
     if len(types) != 1 or not isinstance(t, TensorType) or t.dtype not in CONTENT_DTYPES:
         return None
+    if isinstance(op, (Constant, Input)):
+        return None
+    for v in operands:
+        if v.constant is None and v.content is None:
+            return None
     numel = t.numel
-    if not isinstance(numel, int) or numel > CONTENT_ELEMS or isinstance(op, (Constant, Input)):
+    if not isinstance(numel, int) or numel > CONTENT_ELEMS:
         return None
     if not all(isinstance(n, int) for n in t.shape):
         return None  # nothing, of a shape that is not known

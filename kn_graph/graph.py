@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from kn_graph.joined import known_sizes
 from kn_graph.known import Exact
 from kn_graph.op import Content, Op, op_symbols
 from kn_graph.ops.source import Constant, Input, ReadSizes, Sizes, constant_array, scalar_array
+from kn_graph.origin import Origin
 from kn_graph.sizes import as_size
 from kn_graph.types import TensorType, ValueType, tensor_types_of
 from kn_graph.value import Node, Value
@@ -318,14 +319,9 @@ class Graph(
         if origin is not None and origin not in node.origins:
             node.origins = (*node.origins, origin)
 
-    @contextmanager
-    def origin(self, name: str) -> Iterator[None]:
+    def origin(self, name: str) -> AbstractContextManager[None]:
         """Within the context, every node built or used again stands for the ONNX node `name`."""
-        before, self._origin = self._origin, name
-        try:
-            yield
-        finally:
-            self._origin = before
+        return Origin(self, name)
 
     def seal(self) -> Graph:
         """Forbid further changes, and return the graph."""

@@ -31,7 +31,7 @@ def live_nodes(graph: Graph, values: Iterable[Value]) -> list[Node]:
         if node.index in live:
             continue
         live.add(node.index)
-        stack.extend(v.node for v in node.operands)
+        stack += [v.node for v in node.operands]
         if sources:
             stack.extend(
                 source

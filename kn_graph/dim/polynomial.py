@@ -461,9 +461,9 @@ def size_prod(sizes: Iterable[Size]) -> Size:
     """Multiply sizes, numbers first."""
     number = 1
     symbolic: Size | None = None
-    for s in map(to_size, sizes):
-        if isinstance(s, int):
-            number *= s
-        else:
+    for s in sizes:
+        if isinstance(s, Dim):
             symbolic = s if symbolic is None else symbolic * s
+        else:
+            number *= operator.index(s)
     return number if symbolic is None else symbolic * number

@@ -287,7 +287,9 @@ class NodeContext:
         """Raise where the converter did not take an attribute or an input."""
         attributes = self._attributes.keys() - self._read
         if attributes:
-            self.unsupported(f"attribute {min(attributes)!r} is not known for this operator version")
+            self.unsupported(
+                f"attribute {min(attributes)!r} is not known for this operator version"
+            )
         inputs = [i for i, n in enumerate(self._inputs) if n and i not in self._taken]
         if inputs:
             self.unsupported(f"input {inputs[0]} is not known for this operator version")

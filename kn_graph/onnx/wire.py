@@ -54,7 +54,6 @@ class Skeleton:
 
 
 class _Field(NamedTuple):
-    tag: int
     start: int
     payload: int
     end: int
@@ -92,7 +91,7 @@ class _Cutter:
     def _tensor(self, start: int, end: int) -> _Pieces | None:
         if end - start < MIN_CUT_BYTES:
             return None
-        raws = [field for field in _fields(self._data, start, end) if field.tag == _RAW_DATA]
+        raws = list(_fields(self._data, start, end, _RAW_DATA))
         # Protobuf keeps the last value of a field that occurs more than once.
         if not raws or raws[-1].end - raws[-1].payload < MIN_CUT_BYTES:
             return None
@@ -108,9 +107,7 @@ class _Cutter:
     def _rewrite(self, start: int, end: int, tag: int, rewrite: _Rewrite) -> _Pieces | None:
         """Rewrite the fields with this tag; all between them is copied as a whole."""
         pieces: _Pieces = []
-        for field in _fields(self._data, start, end):
-            if field.tag != tag:
-                continue
+        for field in _fields(self._data, start, end, tag):
             inner = rewrite(field.payload, field.end)
             if inner is not None:
                 pieces.append(self._data[start : field.start])
@@ -132,8 +129,8 @@ def _encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
-    """Yield the fields of the message in `data[start:end]`, without entering them."""
+def _fields(data: memoryview, start: int, end: int, wanted: int) -> Iterator[_Field]:
+    """Yield the fields of the message in `data[start:end]` that have a tag."""
     while start < end:
         tag, payload = _varint(data, start, end)
         number, kind = tag >> 3, tag & 7
@@ -153,7 +150,8 @@ def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
             raise MalformedModelError(
                 f"byte {start}: field {number} claims {length} bytes, {end - payload} are left"
             )
-        yield _Field(tag, start, payload, payload + length)
+        if tag == wanted:
+            yield _Field(start, payload, payload + length)
         start = payload + length
 
 

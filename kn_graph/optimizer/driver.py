@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from kn_graph.errors import InternalError
@@ -46,7 +47,7 @@ def rewrite_graph(
     earlier: Counter[tuple[str, str]] = Counter()
     for rules in phases:
         earlier |= report.refused
-        table = _Table([r for r in rules if settings.allows(r.name, r.setting)])
+        table = _table(tuple(rules), settings)
         order = _exhaust(edit, table, settings, report, limit)
     result = edit.finish(order)
     if len(result.nodes) < len(order):
@@ -127,6 +128,12 @@ class _Table:
                 and (r.functions is None or not isinstance(op, SCALAR) or function in r.functions)
             ]
         return found
+
+
+@lru_cache(maxsize=16)
+def _table(rules: tuple[Rule[Any], ...], settings: OptimizerSettings) -> _Table:
+    """Return the rules that may fire; the same for all graphs."""
+    return _Table([r for r in rules if settings.allows(r.name, r.setting)])
 
 
 def _apply(

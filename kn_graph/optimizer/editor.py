@@ -198,6 +198,8 @@ class Editor:
     def finish(self, order: Sequence[Node]) -> Graph:
         """Return the rewritten graph: a new one, with the inputs and outputs of the source.
 
+        The one that was edited is taken apart, so that no collector has to find it.
+
         Args:
             order: what `order` returned.
         """
@@ -211,6 +213,9 @@ class Editor:
         target.inputs = [values[v] for v in self.graph.inputs]
         target.outputs = {n: values[self.resolve(v)] for n, v in self.graph.outputs.items()}
         copy_facts(self.graph, target)
+        for node in self.graph.seal().nodes:
+            node.results = ()
+        self.graph.nodes.clear()
         return target
 
 
