@@ -14,13 +14,15 @@ INSTALL_INPUTS := pyproject.toml constraints.txt setup.py $(wildcard kn_cpu/nati
   kn_cpu/native/build.py
 
 .NOTPARALLEL:
-.PHONY: run test test-native test-packages lint format constraints models clean help
+.PHONY: run test test-native test-cuda test-kernels test-packages lint format constraints models \
+  clean help
 
 help:
 	@echo "make run          recognise a handwritten digit with models/digits.onnx"
 	@echo "make test         the fast tests"
 	@echo "make test-native  the native code under sanitizers"
 	@echo "make test-packages  packages that import onnxruntime, on this library (downloads much)"
+	@echo "make test-cuda    CUDA kernels without a GPU: compiled for all architectures, run on the host"
 	@echo "make lint         ruff and mypy"
 	@echo "make format       let ruff reformat and fix what it can"
 	@echo "make models       train the digits model again, write the generated models and their sums"
@@ -31,7 +33,7 @@ run: $(STAMPS)/images
 	$(BIN)/kn run models/digits.onnx --input image=models/digit.png --labels models/digits.txt
 
 test: $(STAMPS)/test
-	$(BIN)/python -m pytest -q -m "$(FAST)"
+	$(BIN)/python -m pytest -q -m "$(FAST)" --ignore tests/cuda
 
 test-native: $(STAMPS)/test
 	$(BIN)/python -m tests.native
@@ -39,6 +41,13 @@ test-native: $(STAMPS)/test
 test-packages: $(STAMPS)/test $(PACKAGES)/stamp
 	KN_PACKAGES_PYTHON=$(PACKAGES)/bin/python OPENWAKEWORD_MODELS=$(PACKAGES)/models/package/models \
 	  $(BIN)/python -m pytest -q -m packages tests/packages
+
+# NVRTC and CuPy are half a gigabyte, so they have an environment of their own.
+test-cuda:
+	$(MAKE) --no-print-directory VENV=$(VENV)-cuda test-kernels
+
+test-kernels: $(STAMPS)/nvrtc
+	KN_CACHE_DIR=$(CURDIR)/$(VENV)/kernels $(BIN)/python -m pytest -q tests/cuda
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
@@ -56,7 +65,7 @@ models: $(STAMPS)/test
 constraints:
 	rm -rf $(VENV)-constraints
 	$(PYTHON) -m venv $(VENV)-constraints
-	$(VENV)-constraints/bin/python -m pip install --quiet -e '.[dev]'
+	$(VENV)-constraints/bin/python -m pip install --quiet -e '.[dev,nvrtc]'
 	{ echo '# What the tests and the figures in docs/ ran with. `make constraints` writes this file.'; \
 	  $(VENV)-constraints/bin/python -m pip freeze --exclude-editable | LC_ALL=C sort -f; \
 	} > constraints.txt.new
@@ -64,7 +73,8 @@ constraints:
 	rm -rf $(VENV)-constraints
 
 clean:
-	rm -rf $(VENV) $(VENV)-constraints $(VENV)-packages build dist *.egg-info models/generated
+	rm -rf $(VENV) $(VENV)-cuda $(VENV)-constraints $(VENV)-packages
+	rm -rf build dist *.egg-info models/generated
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

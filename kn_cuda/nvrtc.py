@@ -147,7 +147,8 @@ class Compiler:
                     f"kernels do not compile for {self.arch}: {error}\n{log[:4000]}"
                 ) from None
             log = nvrtc.getProgramLog(program)
-            # CuPy cuts off the last byte, which is a zero
-            return bytes(log.encode()) + b"\0" + bytes(nvrtc.getCUBIN(program)) + b"\0"
+            # CuPy hands out the zero behind the log, and cuts off the one behind the cubin
+            shown = str(log).rstrip("\0").encode()
+            return shown + b"\0" + bytes(nvrtc.getCUBIN(program)) + b"\0"
         finally:
             nvrtc.destroyProgram(program)

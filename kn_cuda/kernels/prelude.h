@@ -25,7 +25,7 @@ typedef unsigned long long uint64_t;
     extern __shared__ __align__(16) unsigned char kn_dynamic[];   \
     type* const name = reinterpret_cast<type*>(kn_dynamic)
 #define KN_KERNEL(name, threads, entry, K)                        \
-    extern "C" __global__ void __launch_bounds__(threads) name(   \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name( \
         const __grid_constant__ K::Pointers p, const __grid_constant__ K::Numbers n) {      \
         entry<K>(p, n);                                           \
     }

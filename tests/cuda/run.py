@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -48,6 +49,10 @@ CHECKED = ("sm_75", "sm_90")
 MOST_SHARED = 48 << 10
 REGISTERS = 65536
 
+CIRCULAR = re.compile(r"\b(sin|cos|tan)f?\(")
+CIRCULAR_STACK = 40
+"""Bytes that these functions of CUDA take to reduce arguments of any size, on any architecture."""
+
 needs_compiler = pytest.mark.skipif(host_compiler() is None, reason="no C++ compiler is found")
 needs_nvrtc = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
 
@@ -77,17 +82,18 @@ def assert_clean(kernels: Sequence[KernelSource], archs: Sequence[str] = CHECKED
     if unavailable_reason() is not None or not kernels:
         return
     threads = {k.name: k.threads for k in kernels}
+    stack = {k.name: CIRCULAR_STACK if CIRCULAR.search(k.code) else 0 for k in kernels}
     for arch in archs:
         assert arch in ARCHITECTURES
         usage = Compiler(arch).compile(kernels).usage
         assert usage.keys() == threads.keys()
         for name, used in usage.items():
-            assert _fits(used, threads[name]), (arch, name, used)
+            assert _fits(used, threads[name], stack[name]), (arch, name, used)
 
 
-def _fits(used: Usage, threads: int) -> bool:
+def _fits(used: Usage, threads: int, stack: int) -> bool:
     few = used.shared <= MOST_SHARED and used.registers * threads <= REGISTERS
-    return used.spills == used.stack == 0 and few
+    return used.spills == 0 and used.stack <= stack and few
 
 
 def check(
