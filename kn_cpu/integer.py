@@ -118,25 +118,27 @@ class Weights:
         depth, dtype = w.shape[1], DType.from_numpy(w.dtype)
         lows = None
         if dtype is DType.INT16 and left is not DType.INT16 and has_fast_dot(registers) and w.size:
-            low, high = w.min(axis=1).astype(np.int32), w.max(axis=1).astype(np.int32)
-            if low.min() >= -128 and high.max() <= 127:
+            low, high = int(w.min()), int(w.max())
+            if low >= -128 and high <= 127:
                 w, dtype = w.astype(np.int8), DType.INT8
-            elif (high - low).max() <= 255:
-                padded = round_up(w.shape[2], registers.vector)
-                lows = np.zeros((w.shape[0], padded), np.int32)
-                lows[:, : w.shape[2]] = low
-                w, dtype = (w - low[:, None, :]).astype(np.uint8), DType.UINT8
+            else:
+                least = _least(w, low, high)
+                if least is not None:
+                    padded = round_up(w.shape[2], registers.vector)
+                    lows = np.zeros((w.shape[0], padded), np.int32)
+                    lows[:, : w.shape[2]] = least
+                    # low bytes wrap, and half as many are read a second time
+                    w, dtype = w.astype(np.uint8) - least.astype(np.uint8)[:, None], DType.UINT8
         return Factors.of(registers, depth, left, dtype), w, lows
 
     @classmethod
     def packed(
-        cls, registers: Registers, w: Array, left: DType
+        cls, registers: Registers, factors: Factors, w: Array, lows: Array | None
     ) -> tuple[Weights, KernelCall, Array]:
-        """Return room for weights [matrices, depth, cols], and the call that fills it.
+        """Return room for narrowed weights, and the call that fills it.
 
         Its pointers are the array returned with it, the panels and the starts.
         """
-        factors, w, lows = cls.narrowed(registers, w, left)
         matrices, _, cols = w.shape
         padded = matrices * round_up(cols, registers.vector)
         column = factors.column
@@ -145,6 +147,14 @@ class Weights:
         units = matrices * -(-cols // registers.panel)
         call = KernelCall("pack_int", (cols, *factors.numbers), units)
         return room, call, np.ascontiguousarray(w)
+
+
+def _least(w: Array, low: int, high: int) -> Array | None:
+    """Return the least element of each column where bytes hold the distances; any below will do."""
+    if high - low <= 255:
+        return np.full((w.shape[0], w.shape[2]), low, np.int32)
+    least, most = w.min(axis=1).astype(np.int32), w.max(axis=1).astype(np.int32)
+    return least if (most - least).max() <= 255 else None
 
 
 class Target(IntEnum):

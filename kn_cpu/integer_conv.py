@@ -11,7 +11,14 @@ from kn_cpu.axes import KernelCall
 from kn_cpu.conv import ConvProblem, spread
 from kn_cpu.integer import Dot, Factors, Finish, shared_block
 from kn_cpu.memory import aligned
-from kn_cpu.product import BlockProgram, Registers, ceil_to, even_stride, round_up
+from kn_cpu.product import (
+    BlockProgram,
+    Registers,
+    ceil_to,
+    common_stride,
+    even_stride,
+    round_up,
+)
 from kn_graph.dim import Size, ceildiv, size_prod
 from kn_graph.dtype import DType
 
@@ -152,9 +159,8 @@ def _reads_in_place(p: ConvProblem, factors: Factors) -> bool:
     padded = any(n != 0 for pad in p.pads for n in pad)
     if not plain or padded or not factors.reads_in_place or is_channels_first(p):
         return False
-    try:
-        step = even_stride(p.x, range(2, p.x.rank))
-    except ValueError:
+    step = common_stride(p.x, range(2, p.x.rank))
+    if step is None:
         return False
     return step == spread(p.x.strides[2:], 0)[-1] or size_prod(p.windows) == 1
 

@@ -17,6 +17,7 @@ __all__ = [
     "Registers",
     "balanced",
     "ceil_to",
+    "common_stride",
     "even_blocks",
     "even_stride",
     "packed_size",
@@ -92,10 +93,18 @@ def even_stride(layout: StridedLayout, axes: Sequence[int]) -> Size:
     Raises:
         ValueError: it is not the same everywhere.
     """
+    step = common_stride(layout, axes)
+    if step is None:
+        raise ValueError(f"elements of {layout} are not evenly spaced along axes {axes}")
+    return step
+
+
+def common_stride(layout: StridedLayout, axes: Sequence[int]) -> Size | None:
+    """Return the same, or None where it is not the same everywhere."""
     steps = [(layout.sizes[a], layout.strides[a]) for a in axes if layout.sizes[a] != 1]
     for (_, outer), (n, inner) in pairwise(steps):
         if outer != n * inner:
-            raise ValueError(f"elements of {layout} are not evenly spaced along axes {axes}")
+            return None
     return steps[-1][1] if steps else 0
 
 

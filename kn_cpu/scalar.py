@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kn_cpu.axes import KernelCall, axes_numbers
 from kn_cpu.scalar_lower import CLASSES, OPS, Code, Node, ScalarRefusal, lower
@@ -25,6 +26,8 @@ __all__ = ["ScalarKernel", "ScalarRefusal", "compile_program"]
 
 UNIT, TILE = 4096, 512
 MAX_OPERANDS, MAX_REGISTERS, MAX_AXES = 32, 96, 14
+KEPT = 512
+"""Compiled programs."""
 WORK = 64
 """How much a thread takes at a time: units times the cost of an element."""
 
@@ -130,10 +133,21 @@ class ScalarKernel:
 def compile_program(program: ScalarProgram, *, exact: bool = False) -> ScalarKernel | ScalarRefusal:
     """Return native code for a program, or the instruction that there is none for.
 
+    Layers repeat, and so do their programs: what was compiled is kept.
+
     Args:
         program: what to compute.
         exact: whether functions of float32 are rounded as the reference rounds them.
     """
+    numbers = tuple(repr(s.number) for s in program.instructions if s.op is None)
+    return _compiled(program, exact, numbers)
+
+
+@lru_cache(maxsize=KEPT)
+def _compiled(
+    program: ScalarProgram, exact: bool, numbers: tuple[str, ...]
+) -> ScalarKernel | ScalarRefusal:
+    """Compile; `numbers` tells 0 from -0, which are equal otherwise."""
     lowered = lower(program, exact=exact)
     if isinstance(lowered, ScalarRefusal):
         return lowered

@@ -8,7 +8,7 @@ an epilogue, where the target accepts that. What several groups read is computed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kn_graph.graph import Graph
@@ -103,6 +103,7 @@ class _Former:
         self.graph, self.target, self.options = graph, target, options
         self.nodes = live_nodes(graph, graph.outputs.values())
         self.uses: dict[Value, list[_Use]] = {}
+        self.accesses: dict[Value, Access] = {}
         self.clusters: dict[Node, _Cluster] = {}
         for node in self.nodes:
             if not is_layout(node):
@@ -112,7 +113,7 @@ class _Former:
             self._use(None, v)
 
     def _use(self, reader: Node | None, v: Value) -> None:
-        access = access_of(v)
+        access = self.accesses.get(v) or self.accesses.setdefault(v, access_of(v))
         self.uses.setdefault(access.value, []).append(_Use(reader, access.ops))
 
     def run(self) -> list[Group]:
@@ -177,7 +178,7 @@ class _Former:
         return all(v.constant is not None and v.constant.size == 1 for v in node.operands)
 
     def _scalar_group(self, cluster: _Cluster) -> tuple[Group, Node | None]:
-        writer = _ProgramWriter(cluster)
+        writer = _ProgramWriter(cluster, self.accesses)
         registers = [writer.register(v) for v in cluster.outputs]
         shape = cluster.root.results[0].shape
         anchor = self._anchor_for(cluster, writer) if self.options.fuse_epilogues else None
@@ -189,7 +190,7 @@ class _Former:
         program = writer.builder.build(registers, first=place)
         wide = node.results[0].shape
         extras = tuple(a.then(undo, wide) for i, a in enumerate(writer.inputs) if i != place)
-        operands = tuple(map(access_of, node.operands))
+        operands = tuple(self.accesses[v] for v in node.operands)
         outputs = tuple(cluster.outputs)
         return Group(node, operands, program, extras, outputs, wide, undo), node
 
@@ -253,8 +254,8 @@ class _ProgramWriter:
         inputs: what the program reads, in the order of its inputs.
     """
 
-    def __init__(self, cluster: _Cluster) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: _Cluster, accesses: Mapping[Value, Access]) -> None:
+        self.cluster, self.accesses = cluster, accesses
         self.builder = ProgramBuilder()
         self.inputs: list[Access] = []
         self._registers: dict[Access, int] = {}
@@ -283,7 +284,7 @@ class _ProgramWriter:
 
     def _below(self, operand: Value, access: Access) -> Access:
         """Return an operand of a member, under the operations that the member is read through."""
-        return access_of(operand).then(access.ops, access.shape, access.labels)
+        return self.accesses[operand].then(access.ops, access.shape, access.labels)
 
     def _leaf(self, access: Access) -> int:
         value = access.value

@@ -14,6 +14,7 @@ class PlanOptions:
     Attributes:
         fold_constants: compute what depends on constants alone when the plan is made.
         fuse_scalars: compute chains of elementwise operations in one pass.
+        merge_single: carry out programs of one element together that follow from one another.
         fuse_epilogues: apply them to the result of a product or reduction before it is stored.
         choose_formats: store a value in the order of axes that its readers want.
         reuse_memory: let buffers that live at different times share memory.
@@ -24,6 +25,7 @@ class PlanOptions:
 
     fold_constants: bool = True
     fuse_scalars: bool = True
+    merge_single: bool = True
     fuse_epilogues: bool = True
     choose_formats: bool = True
     reuse_memory: bool = True

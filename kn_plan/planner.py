@@ -6,6 +6,7 @@ from kn_graph.graph import Graph
 from kn_plan.constant import fold_constants
 from kn_plan.group import form_groups
 from kn_plan.lower import lower
+from kn_plan.merge import merge_single
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Plan
 from kn_plan.schedule import schedule
@@ -27,6 +28,8 @@ def plan_graph(
     chosen = options or PlanOptions()
     device = target or NeutralTarget()
     groups = form_groups(graph, device, chosen)
+    if chosen.merge_single and chosen.fuse_scalars:
+        groups = merge_single(graph, groups, device.max_instructions)
     plan = lower(graph, groups, device, chosen)
     if chosen.fold_constants:
         plan = fold_constants(plan)

@@ -6,6 +6,7 @@ enum { ROWS = 16 }; // that results are made of together
 
 typedef uint8_t byte_any __attribute__((may_alias));
 typedef int16_t short_any __attribute__((may_alias));
+typedef uint32_t word_any __attribute__((may_alias));
 
 // ---- products -------------------------------------------------------------------------------
 
@@ -87,20 +88,35 @@ void kn_dot_copy(char *to, const kn_factors *f, const char *from, int64_t step, 
         (f->left == KN_INT_U8 ? widen_u8 : widen_s8)(to, from, step, count);
 }
 
-// Of groups of `size` rows; to_t is what they are packed as. The columns of a row lie side by side, or
-// not.
+// Elements of the rows of a group, as the word that they are packed as, and their sum.
+#define WORD_OF_4(line) ((uint32_t)(uint8_t)(line)[j] | (uint32_t)(uint8_t)(line)[j + row] << 8 |          \
+                         (uint32_t)(uint8_t)(line)[j + 2 * row] << 16 | (uint32_t)(uint8_t)(line)[j + 3 * row] << 24)
+#define SUM_OF_4(line) ((uint32_t)(line)[j] + (uint32_t)(line)[j + row] + (uint32_t)(line)[j + 2 * row] +  \
+                        (uint32_t)(line)[j + 3 * row])
+#define WORD_OF_2(line) ((uint32_t)(uint16_t)(line)[j] | (uint32_t)(uint16_t)(line)[j + row] << 16)
+#define SUM_OF_2(line) ((uint32_t)(line)[j] + (uint32_t)(line)[j + row])
+
+// Packs groups of `size` rows; to_t is what elements are packed as. Element by element where columns do
+// not lie side by side, and for the rows of the last group where some are missing.
 #define PACK(name, to_t, from_t, size)                                                                   \
-    static void name(char *dst, uint32_t *sums, const char *src, int64_t row, int64_t col, int64_t depth, \
-                     int64_t cols, int64_t width) {                                                      \
+    static void name(char *restrict dst, uint32_t *restrict sums, const char *restrict src, int64_t row, \
+                     int64_t col, int64_t depth, int64_t cols, int64_t width) {                          \
         const from_t *in = (const void *)src;                                                            \
+        const int64_t whole = col == 1 ? depth / size * size : 0;                                        \
         memset(dst, 0, (size_t)(kn_ceil_div(depth, size) * size * width) * sizeof(to_t));                \
-        for (int64_t k = 0; k < depth; k++) {                                                            \
+        for (int64_t k = 0; k < whole; k += size) {                                                      \
+            word_any *out = (word_any *)(void *)dst + k / size * width;                                  \
+            const from_t *line = in + k * row;                                                           \
+            for (int64_t j = 0; j < cols; j++) {                                                         \
+                out[j] = WORD_OF_##size(line);                                                           \
+                sums[j] += SUM_OF_##size(line);                                                          \
+            }                                                                                            \
+        }                                                                                                \
+        for (int64_t k = whole; k < depth; k++) {                                                        \
             to_t *out = (to_t *)(void *)dst + k / size * size * width + k % size;                        \
             const from_t *line = in + k * row;                                                           \
-            if (col == 1)                                                                                \
-                for (int64_t j = 0; j < cols; j++) out[j * size] = line[j], sums[j] += (uint32_t)line[j];          \
-            else                                                                                         \
-                for (int64_t j = 0; j < cols; j++) out[j * size] = line[j * col], sums[j] += (uint32_t)line[j * col]; \
+            for (int64_t j = 0; j < cols; j++)                                                           \
+                out[j * size] = line[j * col], sums[j] += (uint32_t)line[j * col];                       \
         }                                                                                                \
     }
 PACK(pack_8, byte_any, signed char, 4)

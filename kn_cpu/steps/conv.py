@@ -26,7 +26,7 @@ from kn_cpu.depthwise import depthwise_call, depthwise_weights, is_depthwise
 from kn_cpu.epilogue import Epilogue, split
 from kn_cpu.gemm import pack_call
 from kn_cpu.lowering import Calls, Lowering, layout_of
-from kn_cpu.product import BlockProgram, even_stride
+from kn_cpu.product import BlockProgram, common_stride
 from kn_cpu.steps.integer import is_integer
 from kn_cpu.steps.integer_conv import integer_conv
 from kn_cpu.steps.spacing import channels_last
@@ -82,11 +82,7 @@ def _is_written(out: StridedLayout, groups: int) -> bool:
     """Return whether kernels write a layout, and not a channel at a time."""
     if _is_last(out):
         return True
-    try:
-        even_stride(out, range(2, out.rank))
-    except ValueError:
-        return False
-    return out.sizes[1] != groups
+    return common_stride(out, range(2, out.rank)) is not None and out.sizes[1] != groups
 
 
 def _convolved(low: Lowering, step: Step, op: Conv) -> Calls:

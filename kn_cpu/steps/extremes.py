@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kn_cpu.calls import NativeCall
 from kn_cpu.lowering import Calls, Lowering
-from kn_cpu.product import even_stride
+from kn_cpu.product import common_stride
 from kn_cpu.reduce import reduce_call
 from kn_graph.dim import Size, size_min
 from kn_graph.ops.reduce import Reduce
@@ -60,10 +60,5 @@ def whole_extreme(low: Lowering, step: Step, op: Reduce) -> Calls | None:
 def _is_dense(layout: StridedLayout) -> bool:
     """Return whether elements lie without gaps, in row-major order or with axis 1 innermost."""
     last = (0, *range(2, layout.rank), 1) if layout.rank > 1 else ()
-    for order in (tuple(range(layout.rank)), last):
-        try:
-            if layout.rank and even_stride(layout, order) == 1:
-                return True
-        except ValueError:
-            continue
-    return False
+    orders = (range(layout.rank), last) if layout.rank else ()
+    return any(common_stride(layout, order) == 1 for order in orders)

@@ -63,10 +63,10 @@ def packed_weights(
         left: what they are multiplied with.
         order: of the depth, where they can be read in several.
     """
-    factors, _, lows = Weights.narrowed(low.registers, matrices, left)
+    factors, narrow, lows = Weights.narrowed(low.registers, matrices, left)
 
     def make() -> list[Array]:
-        room, call, source = Weights.packed(low.registers, matrices, left)
+        room, call, source = Weights.packed(low.registers, factors, narrow, lows)
         arrays = [source, room.panels, room.starts]
         run_alone(low.library, "integer_gemm", call, [a.ctypes.data for a in arrays])
         forget_pages(low.constants[key.buffer])

@@ -8,7 +8,7 @@ from kn_cpu.calls import NativeCall, Pointer
 from kn_cpu.epilogue import Epilogue, split
 from kn_cpu.gemm import Packed, gemm_call, pack_call, packed_layout
 from kn_cpu.lowering import Calls, Lowering, layout_of
-from kn_cpu.product import BlockProgram, even_stride, packed_size
+from kn_cpu.product import BlockProgram, common_stride, packed_size
 from kn_cpu.steps.integer import is_integer
 from kn_cpu.steps.integer_matmul import integer_matmul
 from kn_graph.dim import evaluate, size_prod
@@ -61,9 +61,8 @@ def _packed(low: Lowering, b: Operand) -> tuple[Pointer, Packed] | None:
     kept = tuple(sizes[i] for i in varying)
     matrices = StridedLayout(sizes[-2:], strides[-2:], b.layout.offset)
     if varying:
-        try:
-            step = even_stride(b.layout, varying)
-        except ValueError:
+        step = common_stride(b.layout, varying)
+        if step is None:
             return None
         shape = (size_prod(kept), *matrices.sizes)
         matrices = StridedLayout(shape, (step, *matrices.strides), b.layout.offset)
