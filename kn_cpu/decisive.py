@@ -35,15 +35,11 @@ ROUNDINGS = frozenset({"round_even", "floor", "ceil", "trunc"})
 
 def decisive_buffers(plan: Plan) -> frozenset[int]:
     """Return the buffers whose writers round every function as the reference does."""
-    if not any(_rounds(s.program) for s in plan.steps):
-        return frozenset()
     exact = _exact_steps(plan)
-    decisive: set[int] = set()
-    for step in reversed(exact):
-        written = [o.buffer for o in step.writes]
-        if _rounds(step.program) or not decisive.isdisjoint(written):
-            decisive.update(written)
-            decisive.update(o.buffer for o in step.inputs)
+    decisive = {o.buffer for s in exact if _rounds(s.program) for o in s.writes}
+    for step in reversed(exact) if decisive else ():
+        if any(o.buffer in decisive for o in step.writes):
+            decisive.update(o.buffer for o in (*step.writes, *step.inputs))
     return frozenset(decisive)
 
 
@@ -52,7 +48,7 @@ def _exact_steps(plan: Plan) -> list[Step]:
     noisy: set[int] = set()
     found = []
     for step in plan.steps:
-        if _is_exact(step) and noisy.isdisjoint(o.buffer for o in step.inputs):
+        if noisy.isdisjoint([o.buffer for o in step.inputs]) and _is_exact(step):
             found.append(step)
         else:
             noisy.update(o.buffer for o in step.writes)

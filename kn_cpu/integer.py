@@ -127,8 +127,8 @@ class Weights:
                     padded = round_up(w.shape[2], registers.vector)
                     lows = np.zeros((w.shape[0], padded), np.int32)
                     lows[:, : w.shape[2]] = least
-                    # low bytes wrap, and half as many are read a second time
-                    w, dtype = w.astype(np.uint8) - least.astype(np.uint8)[:, None], DType.UINT8
+                    w, dtype = w.astype(np.uint8), DType.UINT8
+                    w -= least.astype(np.uint8)[:, None]  # low bytes wrap
         return Factors.of(registers, depth, left, dtype), w, lows
 
     @classmethod

@@ -150,7 +150,8 @@ class Code:
 
     def add(self, node: Node) -> int:
         """Append a value and return its place."""
-        key = (node, repr(node.k))  # 0.0 and -0.0 are equal, but not the same
+        # 0.0 and -0.0 are equal, but not the same
+        key = (node, "" if node.k is Node.k else repr(node.k))
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = len(self.nodes)
@@ -161,7 +162,7 @@ class Code:
         """Append an instruction; `k` says which immediate numbers differ from doing nothing."""
         if op not in _KINDS:
             raise UnsupportedError(f"there is no native {op}")
-        numbers = tuple((k or {}).get(i, v) for i, v in enumerate(Node.k))
+        numbers = tuple([k.get(i, v) for i, v in enumerate(Node.k)]) if k else Node.k
         return self.add(Node(op, _KINDS[op], args, numbers))
 
     def constant(self, kind: str, value: Any) -> int:

@@ -66,7 +66,8 @@ def _pass(code: Code, outputs: Sequence[int], rewrite: _Rewrite) -> tuple[Code, 
         readers.update(code.nodes[i].args)
     for i in live:
         node = code.nodes[i]
-        moved = replace(node, args=tuple(place[a] for a in node.args))
+        args = tuple([place[a] for a in node.args])
+        moved = Node(node.op, node.kind, args, node.k, node.bits)
         place[i] = new.add(rewrite(_Found(moved, new, uses)) or moved)
         uses[place[i]] += readers[i]
     return new, tuple(place[i] for i in outputs)

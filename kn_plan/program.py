@@ -127,7 +127,7 @@ class ProgramBuilder:
     def __init__(self) -> None:
         self._inputs: list[DType] = []
         self._steps: list[Instruction] = []
-        self._known: dict[tuple[Instruction, str], int] = {}
+        self._known: dict[tuple[Any, ...], int] = {}
 
     def input(self, dtype: DType) -> int:
         """Add an input; all come before the first instruction. Returns its number, from -1 down."""
@@ -136,17 +136,17 @@ class ProgramBuilder:
 
     def number(self, value: Any, dtype: DType) -> int:
         """Add a constant."""
-        return self._add(Instruction(dtype, None, (), value))
+        # 0.0 and -0.0 are equal, but not the same
+        return self._add((dtype, repr(value)), Instruction(dtype, None, (), value))
 
     def apply(self, op: Op, operands: Sequence[int], dtype: DType) -> int:
         """Add an operation on registers."""
-        return self._add(Instruction(dtype, op, tuple(operands)))
+        registers = tuple(operands)
+        return self._add((op, registers), Instruction(dtype, op, registers))
 
-    def _add(self, step: Instruction) -> int:
-        key = (step, repr(step.number))  # 0.0 and -0.0 are equal, but not the same
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = len(self._steps)
+    def _add(self, key: tuple[Any, ...], step: Instruction) -> int:
+        found = self._known.setdefault(key, len(self._steps))
+        if found == len(self._steps):
             self._steps.append(step)
         return found
 

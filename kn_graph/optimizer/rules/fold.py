@@ -44,9 +44,6 @@ Array = np.ndarray[Any, Any]
 SMALL_BYTES = 64 << 10
 """Up to this size a constant may exist in several layouts."""
 
-MOST_BYTES = 1 << 28
-"""Of what is computed on the way to a small result."""
-
 LAYOUT = (View, Permute, Slice, Flip)
 REPEATED = (*LAYOUT, Broadcast)
 SCALAR = (Unary, Binary, Cast)
@@ -107,14 +104,11 @@ class FoldConstants(Rule[Computed]):
     ) -> Computed | Refused | None:
         """Compute a node whose operands are constants, maybe repeated and under other layouts."""
         operands = edit.operands(node)
-        weights = _summed_weights(edit, node)
-        if weights is not None:
-            return _computed(node, [weights])
         sources: list[Array] = []
         for v in operands:
             a = _source(edit, v)
             if a is None:
-                return None
+                return _summed_weights(edit, node) if isinstance(node.op, Reduce) else None
             sources.append(a)
         sizes = [known_bytes(v.type) for v in node.results]
         if any(n is None for n in sizes):
@@ -128,7 +122,10 @@ class FoldConstants(Rule[Computed]):
         arrays = [_seen(edit, v, budget) for v in operands]
         if any(a is None for a in arrays):
             return Refused("a broadcast constant is too large to compute with")
-        return _computed(node, [a for a in arrays if a is not None])
+        inputs = [a for a in arrays if a is not None]
+        if isinstance(node.op, Cast):  # narrow elements are put in order sooner than wide ones
+            inputs = [_in_order(a) for a in inputs]
+        return _computed(node, inputs)
 
     def rewrite(self, edit: Editor, found: Computed) -> tuple[Value, ...]:
         """Add the results as constants."""
@@ -159,17 +156,22 @@ def _is_centered(node: Node) -> bool:
     return node.operands[0].dtype in (DType.INT8, DType.UINT8)
 
 
-def _summed_weights(edit: Editor, node: Node) -> Array | None:
-    """Return constant integers that are converted only to be added up, converted."""
-    if not isinstance(node.op, Reduce) or node.op.fn != "sum":
-        return None
+def _summed_weights(edit: Editor, node: Node) -> Computed | None:
+    """Return the sums of constant integers that are converted only to be added up."""
+    assert isinstance(node.op, Reduce)
     cast = edit.operands(node)[0].node
-    if not isinstance(cast.op, Cast) or cast.op.dtype is not DType.INT32:
+    converted = isinstance(cast.op, Cast) and cast.op.dtype is DType.INT32
+    if node.op.fn != "sum" or not converted:
         return None
     array = known_array(edit, edit.operands(cast)[0])
-    if array is None or array.dtype.kind not in "iu" or 4 * array.size > MOST_BYTES:
+    if array is None or array.dtype.kind not in "iu" or array.dtype.itemsize > 2:
         return None
-    return array.astype(np.int32)
+    return Computed((np.asarray(array.sum(node.op.axes, dtype=np.int32)),))
+
+
+def _in_order(a: Array) -> Array:
+    """Return the elements as they follow one another, unless some are repeated."""
+    return a if 0 in a.strides or a.flags.c_contiguous else a.copy(order="C")
 
 
 def _source(edit: Editor, v: Value) -> Array | None:
@@ -212,7 +214,8 @@ def _constant(edit: Editor, a: Array) -> Value:
     """Add a constant; a large one with equal elements as one element, broadcast."""
     if a.nbytes > SMALL_BYTES and a.dtype != object:
         one = a[(slice(0, 1),) * a.ndim]
-        if (a == one).all():
+        last = a[(-1,) * a.ndim]
+        if last == one.item() and (a == one).all():
             return edit.graph.push(Broadcast(a.shape), edit.graph.constant(one.copy()))
     return edit.graph.constant(np.ascontiguousarray(a).reshape(a.shape))
 

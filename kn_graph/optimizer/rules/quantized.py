@@ -70,9 +70,9 @@ class FoldScalars(FoldConstants):
         self, edit: Editor, node: Node, settings: OptimizerSettings
     ) -> Computed | Refused | None:
         """Compute results of rank 0."""
-        types = [v.type for v in node.results]
-        if any(not isinstance(t, TensorType) or t.rank for t in types):
-            return None
+        for v in node.results:
+            if not isinstance(v.type, TensorType) or v.type.shape:
+                return None
         return super().match(edit, node, settings)
 
 

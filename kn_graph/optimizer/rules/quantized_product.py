@@ -21,10 +21,9 @@ from kn_graph.dtype import DType
 from kn_graph.graph import Graph
 from kn_graph.op import Op
 from kn_graph.ops.conv import Conv
-from kn_graph.ops.elementwise import Binary, Cast
+from kn_graph.ops.elementwise import Binary
 from kn_graph.ops.layout import Slice, View
 from kn_graph.ops.matmul import MatMul
-from kn_graph.ops.reduce import Reduce
 from kn_graph.optimizer.compact import compact_constant
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.polynomial import function
@@ -33,7 +32,7 @@ from kn_graph.optimizer.rule import Refused, Rule
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.value import Node, Value
 
-__all__ = ["FIRST", "RULES", "IntegerBias", "IntegerProduct", "NarrowWeights", "SumOfCodes"]
+__all__ = ["FIRST", "RULES", "IntegerBias", "IntegerProduct", "NarrowWeights"]
 
 Array = np.ndarray[Any, Any]
 
@@ -312,35 +311,5 @@ class IntegerBias(Rule[Biased]):
         return g.add(x, g.broadcast(g.constant(found.bias.astype(np.int32)), x.shape))
 
 
-@dataclass(frozen=True)
-class Total:
-    """Sums of constant integers."""
-
-    array: Array
-
-
-class SumOfCodes(Rule[Total]):
-    """Sums of constant weights, without a converted copy of the weights."""
-
-    name = "sum_of_codes"
-    roots: ClassVar[tuple[type[Op], ...]] = (Reduce,)
-    setting = "fold"
-
-    def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Total | None:
-        """Find a conversion of narrow constants below a sum."""
-        (v,) = edit.operands(node)
-        assert isinstance(node.op, Reduce)
-        if node.op.fn != "sum" or v.dtype is not DType.INT32 or not isinstance(v.node.op, Cast):
-            return None
-        a = edit.operands(v.node)[0].constant
-        if a is None or a.dtype.kind not in "iu" or a.dtype.itemsize > 2:
-            return None
-        return Total(a.sum(node.op.axes, dtype=np.int32))
-
-    def rewrite(self, edit: Editor, found: Total) -> Value:
-        """Add the sums."""
-        return edit.graph.constant(found.array)
-
-
 FIRST = (IntegerProduct(),)
-RULES = (*FIRST, NarrowWeights(), IntegerBias(), SumOfCodes())
+RULES = (*FIRST, NarrowWeights(), IntegerBias())
