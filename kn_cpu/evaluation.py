@@ -23,12 +23,17 @@ from kn_plan.plan import Operand, Step
 if TYPE_CHECKING:
     from kn_cpu.executor import CpuExecutor
 
-__all__ = ["SMALL", "Evaluation"]
+__all__ = ["SMALL", "Evaluation", "memory_limit"]
 
 Array = np.ndarray[Any, Any]
 
 SMALL = 1 << 24
 """Bytes that are there without a look."""
+
+
+def memory_limit(most: int | None) -> int:
+    """Return how many bytes a call may take: those allowed, if there are as many."""
+    return available_bytes() if most is None else min(most, available_bytes())
 
 
 class Evaluation(RunContext):
@@ -97,10 +102,9 @@ class Evaluation(RunContext):
         """Return fresh memory for what the caller gets, or for what became known while it ran."""
         b = self.plan.buffers[number]
         nbytes = evaluate(b.nbytes, self.env)
-        if nbytes > SMALL and nbytes > available_bytes():
-            raise OutOfMemoryError(
-                f"{b.name} would take {nbytes:,} bytes; {available_bytes():,} are available"
-            )
+        most = self.executor.memory_limit
+        if (nbytes > SMALL or most is not None) and nbytes > (limit := memory_limit(most)):
+            raise OutOfMemoryError(f"{b.name} would take {nbytes:,} bytes; {limit:,} are available")
         made = self.memory[number] = np.empty(nbytes, np.uint8)
         return made
 

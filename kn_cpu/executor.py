@@ -10,7 +10,7 @@ import numpy as np
 
 from kn_cpu.bound import BoundStage, bind_stage
 from kn_cpu.direct import DirectCall, is_direct
-from kn_cpu.evaluation import SMALL, Evaluation
+from kn_cpu.evaluation import SMALL, Evaluation, memory_limit
 from kn_cpu.memory import BlockPool, dense
 from kn_cpu.native import NativeLibrary
 from kn_cpu.program import Skeleton
@@ -21,7 +21,6 @@ from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.dim import Symbol
 from kn_graph.errors import OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
-from kn_graph.memory import available_bytes
 from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints
 from kn_graph.variants import check_guards, open_call
@@ -34,17 +33,22 @@ __all__ = ["CpuExecutor", "passed_inputs"]
 Array = np.ndarray[Any, Any]
 
 
-def check_memory(plan: Plan, bound: BoundStage) -> None:
+def check_memory(plan: Plan, bound: BoundStage, most: int | None = None) -> None:
     """Refuse a stage that does not fit into memory, before anything runs.
+
+    Args:
+        plan: of the graph.
+        bound: the stage.
+        most: bytes that it may take; by default, what there is.
 
     Raises:
         OutOfMemoryError: names the step that would make the largest result.
     """
     outputs = bound.numbers[bound.stage.output_bytes]
     total = bound.nbytes + int(outputs.sum())
-    if total <= SMALL:
+    if total <= (SMALL if most is None else min(most, SMALL)):
         return
-    limit = available_bytes()
+    limit = memory_limit(most)
     if total > limit:
         members = (*bound.stage.arena.members, *bound.stage.outputs)
         sizes = [*bound.allocation.sizes.tolist(), *outputs.tolist()]
@@ -55,7 +59,8 @@ def check_memory(plan: Plan, bound: BoundStage) -> None:
         step = plan.steps[-birth]
         raise OutOfMemoryError(
             f"node {step.label} ({step.kind}) would make {plan.buffers[largest].name} with "
-            f"{nbytes:,} bytes, and {total:,} would be in use; {limit:,} are available"
+            f"{nbytes:,} bytes, and {total:,} would be in use; {limit:,} are "
+            f"{'available' if limit != most else 'allowed by memory_limit'}"
         )
 
 
@@ -67,6 +72,7 @@ class CpuExecutor:
         threads: how many threads work on one call.
         strict: whether kernels that are less exact than a sum of products are left out.
         tune: whether kernels are chosen by timing, where sizes are known.
+        memory_limit: bytes that a call may take beside weights and inputs; None for all there are.
         library: the kernels.
         blocks: memory for runs.
     """
@@ -80,8 +86,9 @@ class CpuExecutor:
         *,
         strict: bool = False,
         tune: bool = False,
+        memory_limit: int | None = None,
     ) -> None:
-        self.graph, self.threads = graph, threads
+        self.graph, self.threads, self.memory_limit = graph, threads, memory_limit
         self.strict, self.tune = strict, tune
         self.library, self._options = library, options or PlanOptions()
         self._skeletons: dict[Graph, Skeleton] = {}
@@ -94,6 +101,11 @@ class CpuExecutor:
         self.blocks = BlockPool()
         self._lock = Lock()
         self.skeleton(graph)
+
+    @property
+    def plans(self) -> Recent[Ready]:
+        """What is bound to sizes, and how often it was found."""
+        return self._ready
 
     def skeleton(self, graph: Graph | None = None) -> Skeleton:
         """Return the plan with kernels of the graph, or of a variant of it."""
@@ -249,7 +261,7 @@ class CpuExecutor:
                 "the sizes of this call are too large for any memory: a tensor has more than "
                 "2^63 bytes"
             ) from None
-        check_memory(skeleton.plan, found)
+        check_memory(skeleton.plan, found, self.memory_limit)
         return found
 
 

@@ -23,23 +23,55 @@ KEPT = 64
 T = TypeVar("T")
 
 
+class _Entry(Generic[T]):
+    """Something kept, and whether it was asked for since it was last looked at."""
+
+    __slots__ = ("made", "used")
+
+    def __init__(self, made: T) -> None:
+        self.made, self.used = made, False
+
+
 class Recent(Generic[T]):
-    """What was made last, found by a key; safe among threads."""
+    """What was used last, found by a key; safe among threads.
+
+    What is forgotten is the oldest that nobody asked for since its last turn: nearly the least
+    recently used, without a lock where something is found.
+
+    Attributes:
+        hits: how often something was found; threads that ask at once may leave out some.
+        misses: how often nothing was.
+    """
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, T] = {}
+        self._found: dict[Hashable, _Entry[T]] = {}
         self._lock = Lock()
+        self.hits = self.misses = 0
+
+    def __len__(self) -> int:
+        """Return how many are kept."""
+        return len(self._found)
 
     def get(self, key: Hashable) -> T | None:
         """Return what has a key, if it is still there."""
-        return self._found.get(key)
+        entry = self._found.get(key)
+        if entry is None:
+            self.misses += 1
+            return None
+        entry.used = True
+        self.hits += 1
+        return entry.made
 
     def keep(self, key: Hashable, made: T) -> None:
-        """Note something; the oldest is forgotten."""
+        """Note something; another is forgotten where there are too many."""
         with self._lock:
             while len(self._found) >= KEPT:
-                del self._found[next(iter(self._found))]
-            self._found[key] = made
+                oldest = next(iter(self._found))
+                entry = self._found.pop(oldest)
+                if entry.used:
+                    entry.used = False
+                    self._found[oldest] = entry
+            self._found[key] = _Entry(made)
 
     def clear(self) -> None:
         """Forget everything."""

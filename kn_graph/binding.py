@@ -20,6 +20,7 @@ from kn_graph.errors import (
     UnexpectedInputError,
 )
 from kn_graph.graph import Graph
+from kn_graph.interop import as_array
 from kn_graph.types import MapType, OptionalType, SequenceType, TensorType, UnrankedType, ValueType
 from kn_graph.value import Value
 
@@ -116,7 +117,7 @@ def _check_tensor(name: str, type: TensorType | UnrankedType, x: Any) -> np.ndar
         return error(text, name=name, expected=str(type), got=got)  # type: ignore[no-any-return]
 
     try:
-        array = _as_array(x)
+        array = as_array(x)
         dtype = DType.from_numpy(array.dtype)
     except (DTypeError, ValueError, RuntimeError, BufferError) as error:
         kind = x.dtype if isinstance(x, np.ndarray) else x.__class__.__name__
@@ -133,13 +134,6 @@ def _check_tensor(name: str, type: TensorType | UnrankedType, x: Any) -> np.ndar
     if isinstance(type, TensorType) and array.ndim != type.rank:
         raise wrong(InputShapeError, got, f" of rank {array.ndim}, not {type.rank}")
     return array.astype(dtype.numpy, copy=False)  # other byte orders become this machine's
-
-
-def _as_array(x: Any) -> np.ndarray[Any, Any]:
-    """Return anything that holds numbers or texts as a plain array, a view where possible."""
-    if hasattr(x, "__dlpack__") and not isinstance(x, (np.ndarray, np.generic)):
-        return np.from_dlpack(x)
-    return np.asarray(x)
 
 
 @dataclass(frozen=True)

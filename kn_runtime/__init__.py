@@ -12,7 +12,18 @@ from kn_graph.bound_call import BoundCall
 from kn_runtime.device import Device
 from kn_runtime.load import load
 from kn_runtime.options import PrepareOptions
+from kn_runtime.overview import CacheInfo
+from kn_runtime.pending import PendingEval
 from kn_runtime.prepared import PreparedGraph
 
 __version__ = "0.1.0"
-__all__ = ["BoundCall", "Device", "PrepareOptions", "PreparedGraph", "__version__", "load"]
+__all__ = [
+    "BoundCall",
+    "CacheInfo",
+    "Device",
+    "PendingEval",
+    "PrepareOptions",
+    "PreparedGraph",
+    "__version__",
+    "load",
+]

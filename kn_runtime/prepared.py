@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from kn_graph.binding import check_inputs
 from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.errors import UsageError
 from kn_graph.reference import cpu_eval_graph
 from kn_graph.variants import symbols_by_name
-from kn_runtime.options import PrepareOptions
+from kn_runtime.batching import eval_in_batches
+from kn_runtime.filling import declared_shapes, filled
+from kn_runtime.options import PrepareOptions, usable_cpus
+from kn_runtime.overview import CacheInfo, html_table, line, rows, text_table
+from kn_runtime.pending import PendingEval, Pool
 
 if TYPE_CHECKING:
     from kn_cpu.executor import CpuExecutor
@@ -32,8 +36,14 @@ def planned_executor(graph: Graph, options: PrepareOptions) -> CpuExecutor | Non
     kernels = library()
     if kernels is None:
         return None
-    threads, strict, tune = options.worker_threads, options.strict, options.tune
-    return CpuExecutor(graph, kernels, threads, strict=strict, tune=tune)
+    return CpuExecutor(
+        graph,
+        kernels,
+        options.worker_threads,
+        strict=options.strict,
+        tune=options.tune,
+        memory_limit=options.memory_limit,
+    )
 
 
 class PreparedGraph:
@@ -56,6 +66,9 @@ class PreparedGraph:
         self.dims = dict(dims or {})
         self._closed = False
         self._executor = planned_executor(graph, options) if device.kind == "cpu" else None
+        if self._executor is None and options.memory_limit is not None:
+            raise UsageError("memory_limit needs a plan, and the reference runs without one")
+        self._pool = Pool(max(1, usable_cpus() // options.worker_threads))
 
     def eval(
         self,
@@ -83,11 +96,94 @@ class PreparedGraph:
             UsageError: the prepared graph is closed.
         """
         if self._closed:
-            raise UsageError(f"{self!r} is closed; prepare the graph again")
+            self._refuse()
         known = {**self.dims, **dims} if dims else self.dims
         if self._executor is not None:
             return self._executor.eval(inputs, known, seed=seed)
         return cpu_eval_graph(self.graph, inputs, known, seed=seed)
+
+    def eval_async(
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        dims: Mapping[str, int] | None = None,
+        *,
+        seed: int = 0,
+    ) -> PendingEval:
+        """Begin to run the graph in another thread.
+
+        Args:
+            inputs: as for `eval`; the caller leaves them alone until the outputs are there.
+            dims: numbers of symbolic sizes that no input shows.
+            seed: of random operations.
+
+        Returns:
+            A `concurrent.futures.Future` of what `eval` returns, or raises; `await` takes it, too.
+
+        Raises:
+            UsageError: the prepared graph is closed.
+        """
+        if self._closed:
+            self._refuse()
+        return self._pool.submit(lambda: self.eval(inputs, dims, seed=seed))
+
+    def eval_many(
+        self,
+        calls: Sequence[Mapping[str, Any] | Sequence[Any]],
+        dims: Mapping[str, int] | None = None,
+        *,
+        max_batch: int | None = None,
+        seed: int = 0,
+    ) -> list[dict[str, Any]]:
+        """Run the graph on several sets of inputs, joined along its batch axis.
+
+        Calls whose other sizes are equal become one, which is quicker than one after another. This
+        is right for models that treat rows by themselves, as nearly all do; a normalisation over
+        the batch would see other rows. Results may differ from those of single calls in their last
+        digits.
+
+        Args:
+            calls: for each, inputs as for `eval`, of any number of rows.
+            dims: numbers of symbolic sizes that no input shows.
+            max_batch: how many rows are joined at most.
+            seed: of random operations.
+
+        Returns:
+            Outputs for each call, in order, as `eval` returns them.
+
+        Raises:
+            UsageError: first axes of inputs and outputs are not one symbolic size.
+            InputError: as `eval`.
+        """
+        if self._closed:
+            self._refuse()
+
+        def evaluate(arrays: dict[str, Any]) -> dict[str, Any]:
+            return self.eval(arrays, dims, seed=seed)
+
+        return eval_in_batches(self.graph, calls, evaluate, max_batch)
+
+    def warmup(
+        self,
+        *calls: Mapping[str, Any] | Sequence[Any],
+        dims: Mapping[str, int] | None = None,
+    ) -> None:
+        """Make ready for sizes, so that the first call with them takes no longer than later ones.
+
+        ```python
+        prepared.warmup({"x": (1, 3, 224, 224)}, {"x": (8, 3, 224, 224)})
+        ```
+
+        Args:
+            calls: inputs as for `eval`; a tuple of numbers stands for zeros of that shape. None:
+                the sizes that the graph was prepared for.
+            dims: numbers of symbolic sizes that no input shows.
+
+        Raises:
+            InputError: as `eval`.
+        """
+        known = {**self.dims, **(dims or {})}
+        for call in calls or [declared_shapes(self.graph, known)]:
+            self.eval(filled(self.graph, call), dims)
 
     def bind(
         self,
@@ -117,7 +213,7 @@ class PreparedGraph:
             InputError: as `eval`; or an array would have to be copied.
         """
         if self._closed:
-            raise UsageError(f"{self!r} is closed; prepare the graph again")
+            self._refuse()
         known = {**self.dims, **dims} if dims else self.dims
         if self._executor is not None:
             return self._executor.bind(inputs, known, seed=seed)
@@ -130,6 +226,22 @@ class PreparedGraph:
     def plan(self) -> Plan | None:
         """The steps that run, over symbolic sizes; None on the reference, which has none."""
         return None if self._executor is None else self._executor.skeleton().plan
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def cache_info(self) -> CacheInfo:
+        """Return how many plans are bound to sizes, and how often calls found theirs.
+
+        Raises:
+            UsageError: the reference runs, which has no plan.
+        """
+        from kn_cpu.ready import KEPT
+
+        plans = self._planned("cache_info").plans
+        return CacheInfo(plans.hits, plans.misses, len(plans), KEPT)
 
     def memory(self, dims: Mapping[str, int] | None = None) -> MemoryReport:
         """Return the bytes that a run takes.
@@ -175,17 +287,24 @@ class PreparedGraph:
         peak = measure_peak(executor.library, executor.threads)
         return profile(executor, inputs, peak, {**self.dims, **(dims or {})}, runs=runs)
 
+    def _refuse(self) -> NoReturn:
+        raise UsageError(f"{self!r} is closed; prepare the graph again")
+
     def _planned(self, what: str) -> CpuExecutor:
         if self._closed:
-            raise UsageError(f"{self!r} is closed; prepare the graph again")
+            self._refuse()
         if self._executor is None:
             raise UsageError(f"{self!r} has no {what}: the reference runs it, without a plan")
         return self._executor
 
     def close(self) -> None:
-        """Release what the device holds for this graph. Calling it twice does nothing."""
+        """Release what the device holds for this graph. Calling it twice does nothing.
+
+        Evaluations that have begun go on to their end; those of `eval_async` that wait raise.
+        """
         self._closed = True
         self._executor = None
+        self._pool.close()
 
     def __enter__(self) -> Self:
         """Return itself; leaving the context closes it."""
@@ -201,5 +320,13 @@ class PreparedGraph:
         self.close()
 
     def __repr__(self) -> str:
-        """Return the graph's name and the device."""
-        return f"<PreparedGraph {self.graph.name!r} on {self.device}>"
+        """Return the graph's name, the device and how many plans there are."""
+        return line(self)
+
+    def __str__(self) -> str:
+        """Return a table of inputs, outputs, sizes and plans."""
+        return text_table(rows(self))
+
+    def _repr_html_(self) -> str:
+        """Return the same for a notebook."""
+        return html_table(rows(self))

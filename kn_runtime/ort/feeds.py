@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kn_graph.dtype import DType
+from kn_graph.interop import as_array
 from kn_runtime.ort.errors import Fail, InvalidArgument, status
 from kn_runtime.ort.metadata import Declared, tensor_text
 from kn_runtime.ort.values import OrtValue, value_dtype
@@ -97,7 +98,7 @@ def _from_other(d: Declared, x: Any) -> Array:
     if x is None:
         raise status(Fail, f"Missing Input: {d.name} is None, and is not optional")
     if hasattr(x, "__dlpack__") and not isinstance(x, np.generic):
-        return np.from_dlpack(x)
+        return as_array(x)
     if isinstance(x, dict) and not x:
         raise RuntimeError("Size of dictionary is empty, unable to run the prediction.")
     if isinstance(x, (str, bytes, tuple, set, dict)):
