@@ -42,7 +42,7 @@ __all__ = [
     "RuntimeException",
     "StatusError",
     "loading",
-    "running",
+    "run_error",
     "status",
 ]
 
@@ -122,24 +122,20 @@ def status(kind: type[StatusError], text: str) -> StatusError:
 @contextmanager
 def loading() -> Iterator[None]:
     """Turn errors of this library into those of a session that is made."""
-    with _translated(LOADING):
-        yield
-
-
-@contextmanager
-def running() -> Iterator[None]:
-    """Turn errors of this library into those of a run."""
-    with _translated(RUNNING):
-        yield
-
-
-@contextmanager
-def _translated(table: dict[type[KnError], type[StatusError]]) -> Iterator[None]:
     try:
         yield
     except KnError as error:
-        kind = next((s for k, s in table.items() if isinstance(error, k)), Fail)
-        raise status(_of_operators(error) or kind, str(error)) from error
+        raise _translated(error, LOADING) from error
+
+
+def run_error(error: KnError) -> StatusError:
+    """Return what an error of this library is for somebody who called `run`."""
+    return _translated(error, RUNNING)
+
+
+def _translated(error: KnError, table: dict[type[KnError], type[StatusError]]) -> StatusError:
+    kind = next((s for k, s in table.items() if isinstance(error, k)), Fail)
+    return status(_of_operators(error) or kind, str(error))
 
 
 def _of_operators(error: KnError) -> type[StatusError] | None:

@@ -39,6 +39,9 @@ FOLDER = "session.model_external_initializers_file_folder_path"
 """Configuration entry: where weights beside a model lie that comes from bytes."""
 
 
+KEPT = 64
+"""How many graphs are kept."""
+
 TRIED = 2
 """What sizes are taken to be, to find out whether numbers help."""
 
@@ -138,6 +141,8 @@ class Model:
         with self._lock:
             found = self._graphs.get(form)
             if found is None:
+                if len(self._graphs) >= KEPT:
+                    del self._graphs[next(iter(self._graphs))]
                 found = self._graphs[form] = self._prepare(form)
         return found
 

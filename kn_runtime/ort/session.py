@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kn_graph.errors import KnWarning
+from kn_graph.errors import KnError, KnWarning
 from kn_runtime.ort.binding import IOBinding
-from kn_runtime.ort.errors import Fail, InvalidArgument, StatusError, running, status
+from kn_runtime.ort.errors import Fail, InvalidArgument, StatusError, run_error, status
 from kn_runtime.ort.feeds import check_feeds, check_names
 from kn_runtime.ort.metadata import ModelMetadata, NodeArg
 from kn_runtime.ort.model import Model
@@ -28,6 +28,9 @@ __all__ = ["InferenceSession"]
 
 KNOWN_ARGUMENTS = frozenset({"disabled_optimizers", "enable_fallback", "read_config_from_model"})
 """Keyword arguments that onnxruntime takes besides, and that change nothing here."""
+
+TEXTS = frozenset(np.dtype(kind).num for kind in "OSU")
+"""Numbers of NumPy's types whose elements have to be looked at each time."""
 
 KEPT = 64
 """How many sets of input shapes are remembered as having passed all checks."""
@@ -165,23 +168,27 @@ class InferenceSession(Reporting):
         """
         names = self._wanted(output_names)
         _check_options(run_options)
-        start = time.perf_counter_ns()
-        results = self._results(input_feed)
-        if self._trace is not None:
-            self._trace.add("model_run", start)
+        trace = self._trace
+        if trace is None:
+            results = self._results(input_feed)
+        else:
+            start = time.perf_counter_ns()
+            results = self._results(input_feed)
+            trace.add("model_run", start)
         return [results[n] for n in names]
 
     def _results(self, feed: Mapping[str, Any]) -> dict[str, Any]:
         """Return all outputs by name; what passed the checks once is not checked again."""
         key = self._key(feed)
-        prepared = self._passed.get(key) if key else None
-        if prepared is not None:
-            with running():
+        prepared = self._passed.get(key)
+        try:
+            if prepared is not None:
                 return prepared.eval(feed, seed=next_seed())
-        check_names(self._model.inputs, feed.keys())
-        values = check_feeds(self._feedable, feed)
-        with running():
+            check_names(self._model.inputs, feed.keys())
+            values = check_feeds(self._feedable, feed)
             prepared, results = self._model.eval(values, next_seed())
+        except KnError as error:
+            raise run_error(error) from error
         if self._trace is not None:
             self._trace.last = (prepared, values)
         if key and len(self._passed) < KEPT:
@@ -195,9 +202,9 @@ class InferenceSession(Reporting):
         key: list[Any] = []
         for name in self._input_names:
             x = feed.get(name)
-            if type(x) is not np.ndarray or x.dtype.kind in "OUS":
+            if type(x) is not np.ndarray or (number := x.dtype.num) in TEXTS:
                 return ()
-            key += (x.dtype, x.shape)
+            key += (number, x.shape)
         return tuple(key)
 
     def _wanted(self, output_names: Iterable[str] | None) -> list[str]:
@@ -206,7 +213,9 @@ class InferenceSession(Reporting):
                 "run(): incompatible function arguments: output_names is a list of names, got the "
                 f"text {output_names!r}; write [{output_names!r}]"
             )
-        names = list(output_names or self._output_names)
+        if not output_names:
+            return self._output_names
+        names = list(output_names)
         for name in names:
             if not isinstance(name, str):
                 raise TypeError(
