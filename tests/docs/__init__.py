@@ -1,0 +1,1 @@
+"""The code in README.md and docs/ is run."""
