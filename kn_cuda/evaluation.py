@@ -14,6 +14,7 @@ from kn_graph.context import RunContext
 from kn_graph.dim import evaluate
 from kn_graph.errors import InternalError, KnError, OutOfMemoryError
 from kn_graph.graph import Graph
+from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints, owned
 from kn_plan.plan import Operand, Step
 
@@ -28,8 +29,8 @@ Array = np.ndarray[Any, Any]
 class Evaluation(RunContext):
     """One run of a plan."""
 
-    def __init__(self, executor: CudaExecutor, ready: Ready, seed: int) -> None:
-        super().__init__(dict(ready.env), seed)
+    def __init__(self, executor: CudaExecutor, ready: Ready, streams: RandomStreams) -> None:
+        super().__init__(dict(ready.env), streams)
         self.executor, self.backend, self.proof = executor, executor.backend, executor.proof
         self.skeleton, self.plan = ready.loaded.skeleton, ready.loaded.skeleton.plan
         self.ready = ready
@@ -223,4 +224,4 @@ class Evaluation(RunContext):
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a control-flow body on its own plan."""
-        return self.executor.body(body, inputs, self.env, self.seed)
+        return self.executor.body(body, inputs, self.env, self.streams)

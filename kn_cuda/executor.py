@@ -22,6 +22,7 @@ from kn_graph.dim import Symbol
 from kn_graph.dim_facts import Constraint
 from kn_graph.errors import OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
+from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints
 from kn_graph.variants import check_guards, open_call
 from kn_plan.arena import round_up
@@ -165,14 +166,14 @@ class CudaExecutor:
         """Run the graph: see `kn_runtime.PreparedGraph.eval`."""
         call = open_call(self.graph, inputs, dims)
         ready = self.ready(call.graph, call.env)
-        return Evaluation(self, ready, seed).outputs(call.arrays)
+        return Evaluation(self, ready, RandomStreams(seed)).outputs(call.arrays)
 
     def body(
-        self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], seed: int
+        self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], streams: RandomStreams
     ) -> list[Any]:
         """Run a control-flow body where some symbols have numbers already."""
         ready = self.ready(body, bind_symbols(body.inputs, list(inputs), env))
-        return list(Evaluation(self, ready, seed).outputs(inputs).values())
+        return list(Evaluation(self, ready, streams).outputs(inputs).values())
 
     def ready(self, graph: Graph, env: Mapping[Symbol, int]) -> Ready:
         """Return a graph for numbers of the symbols that its inputs show.
