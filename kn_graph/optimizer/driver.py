@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import cycle
 from typing import Any
 
 from kn_graph.errors import InternalError
@@ -23,6 +25,9 @@ SCALAR = (Unary, Binary)
 
 STEPS_PER_NODE = 200
 """A rewrite that goes on longer than this runs in circles."""
+
+REACH = 6
+"""How far below their root rules look, that do not say that they look further."""
 
 
 def rewrite_graph(
@@ -47,8 +52,7 @@ def rewrite_graph(
     earlier: Counter[tuple[str, str]] = Counter()
     for rules in phases:
         earlier |= report.refused
-        table = _table(tuple(rules), settings)
-        order = _exhaust(edit, table, settings, report, limit)
+        order = _Phase(edit, settings, report, limit).exhaust(tuple(rules))
     result = edit.finish(order)
     if len(result.nodes) < len(order):
         # nodes that had become equal merged: who is read once only may be another one now
@@ -57,32 +61,58 @@ def rewrite_graph(
     return result
 
 
-def _exhaust(
-    edit: Editor,
-    table: _Table,
-    settings: OptimizerSettings,
-    report: OptimizerReport,
-    limit: int,
-) -> list[Node]:
-    """Apply rules until none fires; return the living nodes so that operands come first."""
-    fired = -1
-    while report.fired.total() > fired:
-        # again over everything: rules look further than at what is next to a rewrite
-        fired = report.fired.total()
-        report.refused.clear()
-        order = edit.order()
+@dataclass
+class _Phase:
+    """Applies rules to a graph until none fires.
+
+    Attributes:
+        edit: the graph.
+        settings: which rules may fire.
+        report: is told what happened.
+        limit: after how many steps it goes on in circles.
+        refused: at which nodes rules were refused when they were tried last, and why.
+    """
+
+    edit: Editor
+    settings: OptimizerSettings
+    report: OptimizerReport
+    limit: int
+    refused: dict[Node, dict[str, str]] = field(default_factory=dict)
+
+    def exhaust(self, rules: tuple[Rule[Any], ...]) -> list[Node]:
+        """Apply rules; return the living nodes so that operands come first."""
+        tables = [_table(r, self.settings) for r in (rules, _far(rules))]
+        for table in cycle(tables):
+            order = self.edit.order()
+            if not self._fires(table, order):
+                break
+        self.report.refused.clear()
+        for node in order:
+            for rule, reason in self.refused.get(node, {}).items():
+                self.report.refuse(rule, reason, node.label)
+        return order
+
+    def _fires(self, table: _Table, order: Sequence[Node]) -> bool:
+        """Try rules at every node, and again near what they change; return whether one fired."""
+        edit, report = self.edit, self.report
+        before = report.fired.total()
         work = _Worklist(order)
         while (node := work.take()) is not None:
             if not edit.alive(node):
                 continue
             report.steps += 1
-            if report.steps > limit:
+            if report.steps > self.limit:
                 raise InternalError(f"the optimizer does not end; fired: {dict(report.fired)}")
+            refused = self.refused.get(node)
             for rule in table.rules(node.op):
-                found = rule.match(edit, node, settings)
-                if found is not None and _apply(rule, found, edit, node, report, work):
+                if refused:
+                    refused.pop(rule.name, None)
+                found = rule.match(edit, node, self.settings)
+                if isinstance(found, Refused):
+                    self.refused.setdefault(node, {})[rule.name] = found.reason
+                elif found is not None and _apply(rule, found, edit, node, report, work):
                     break
-    return order
+        return report.fired.total() > before
 
 
 class _Worklist:
@@ -131,6 +161,11 @@ class _Table:
 
 
 @lru_cache(maxsize=16)
+def _far(rules: tuple[Rule[Any], ...]) -> tuple[Rule[Any], ...]:
+    return tuple([r for r in rules if r.looks_far])
+
+
+@lru_cache(maxsize=16)
 def _table(rules: tuple[Rule[Any], ...], settings: OptimizerSettings) -> _Table:
     """Return the rules that may fire; the same for all graphs."""
     return _Table([r for r in rules if settings.allows(r.name, r.setting)])
@@ -144,9 +179,6 @@ def _apply(
     report: OptimizerReport,
     work: _Worklist,
 ) -> bool:
-    if isinstance(found, Refused):
-        report.refuse(rule.name, found.reason, node.label)
-        return False
     first_new = len(edit.graph.nodes)
     out = rule.rewrite(edit, found)
     results = out if isinstance(out, tuple) else (out,)
@@ -163,17 +195,14 @@ def _apply(
 def _look_again(
     edit: Editor, built: Sequence[Node], results: Sequence[Value], work: _Worklist
 ) -> None:
-    """Queue what a rewrite may have made possible: new nodes, their readers, their operands."""
-    for node in built:
-        if edit.alive(node):
-            work.add(node)
-            for v in node.results:  # a rewrite may have replaced more than its root
-                for user in edit.users(v):
-                    work.add(user)
+    """Queue what a rewrite may have made possible: new nodes, who reads them, their operands."""
+    nodes = [node for node in built if edit.alive(node)]  # it may have replaced more than its root
     for v in results:
-        v = edit.resolve(v)
-        work.add(v.node)
-        for user in edit.users(v):
-            work.add(user)
-        for operand in edit.operands(v.node):
+        node = edit.resolve(v).node
+        nodes.append(node)
+        for operand in edit.operands(node):
             work.add(operand.node)
+    for _ in range(REACH):
+        for node in nodes:
+            work.add(node)
+        nodes = list({user: None for n in nodes for v in n.results for user in edit.users(v)})

@@ -44,6 +44,10 @@ class Rule(ABC, Generic[F]):
     setting: ClassVar[str | None] = None
     """The flag of `OptimizerSettings` that switches it off; None where no number changes."""
 
+    looks_far: ClassVar[bool] = False
+    """Whether it may match although nothing near a node has changed: where it asks who else reads
+    a value, or for the best of a region. It is tried again at all nodes until nothing changes."""
+
     @abstractmethod
     def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> F | Refused | None:
         """Return what was found at a node: a small dataclass; or why not; or nothing."""

@@ -52,6 +52,7 @@ class SliceEarly(Rule[Found]):
     name = "slice_early"
     roots: ClassVar[tuple[type[Op], ...]] = (Slice,)
     setting = "slice_early"
+    looks_far = True
 
     def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Found | None:
         """Look at what is sliced, behind a view of its rows, too."""

@@ -100,6 +100,7 @@ class TurnRegion(Rule[Region]):
 
     name = "turn_region"
     roots: ClassVar[tuple[type[Op], ...]] = (Permute, *CARRIERS)
+    looks_far = True
 
     def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Region | None:
         """Try what leads up to a permutation, or from one on; then everything around it."""
