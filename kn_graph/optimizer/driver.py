@@ -36,7 +36,7 @@ def rewrite_graph(
     settings: OptimizerSettings,
     report: OptimizerReport,
 ) -> Graph:
-    """Return a graph in which no rule of the last phase matches any more.
+    """Return a graph in which no rule of the last phase matches any more (see `Rule.looks_far`).
 
     Args:
         graph: stays as it is.
