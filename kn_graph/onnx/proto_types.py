@@ -48,7 +48,11 @@ def value_type(proto: onnx.TypeProto, name: str, resolve: Callable[[str], Size])
         return OptionalType(value_type(proto.optional_type.elem_type, name, resolve))
     if kind == "map_type":
         key = _dtype(proto.map_type.key_type, name)
-        return MapType(key, value_type(proto.map_type.value_type, name, resolve))
+        value = value_type(proto.map_type.value_type, name, resolve)
+        # each value is one number or text, which some writers declare without a shape
+        return MapType(
+            key, TensorType(value.dtype, ()) if isinstance(value, UnrankedType) else value
+        )
     raise MalformedModelError(f"{name!r} is declared without a type")
 
 

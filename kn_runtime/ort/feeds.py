@@ -143,15 +143,20 @@ def _texts(x: Array) -> Array:
     return texts
 
 
-def _sequence(d: Declared, x: Any) -> list[Any]:
+def _refuse_tensor(d: Declared, x: Any, what: str) -> None:
+    """Refuse what onnxruntime refuses for all inputs that are no tensors."""
     if isinstance(x, np.ndarray):
         raise status(
             InvalidArgument,
             f"input with name: '{d.name}' expected to be of type: {d.arg.type} but received a "
-            "tensor; give a list of arrays",
+            f"tensor; give a {what}",
         )
     if x is None:
         raise status(Fail, f"Missing Input: {d.name} is None, and is not optional")
+
+
+def _sequence(d: Declared, x: Any) -> list[Any]:
+    _refuse_tensor(d, x, "list of arrays")
     if not isinstance(x, list):
         raise RuntimeError(
             f"Iterable of {type(x)} should be given as array for input '{d.name}': "
@@ -173,12 +178,36 @@ def _sequence(d: Declared, x: Any) -> list[Any]:
     return [_texts(e) for e in x] if d.dtype is DType.STRING else x
 
 
+KEYS: dict[DType, type] = {DType.STRING: str, DType.INT64: int}
+"""What keys of maps are in Python."""
+
+
 def _map(d: Declared, x: Any) -> dict[Any, Any]:
+    _refuse_tensor(d, x, "dict")
     if not isinstance(x, dict):
         raise RuntimeError(
             f"Unable to handle object of type {type(x)} for input {d.name!r}; it takes a dict, as "
             f"{d.arg.type}"
         )
+    if not x:
+        raise RuntimeError(
+            f"Size of dictionary is empty, unable to run the prediction. Input {d.name!r} is {{}}"
+        )
+    assert d.key is not None
+    assert d.dtype is not None
+    actual = DType.STRING if isinstance(next(iter(x)), str) else DType.INT64
+    if not all(isinstance(key, KEYS.get(d.key, object)) for key in x):
+        raise status(
+            InvalidArgument,
+            f"Unexpected input data type. Actual: ((map({actual},{tensor_text(d.dtype)}))) , "
+            f"expected: (({d.arg.type})) for input {d.name!r}",
+        )
+    for value in x.values():
+        if isinstance(value, str) != (d.dtype is DType.STRING):
+            raise RuntimeError(
+                f"Unexpected value type  {type(value)}, it cannot be linked to C type "
+                f"{d.dtype} for input '{d.name}'"
+            )
     return x
 
 

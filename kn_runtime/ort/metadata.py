@@ -77,7 +77,9 @@ class Declared:
     Attributes:
         arg: as programs see it.
         kind: tensor, sequence, map, optional.
-        dtype: of the elements; of those inside a sequence or an optional, too.
+        dtype: of the elements; of those inside a sequence or an optional, too, and of the values
+            of a map.
+        key: element type of the keys of a map.
         rank: declared number of axes, None without a shape.
         is_required: whether an input has to be fed.
     """
@@ -85,6 +87,7 @@ class Declared:
     arg: NodeArg
     kind: str
     dtype: DType | None
+    key: DType | None
     rank: int | None
     is_required: bool
 
@@ -96,7 +99,7 @@ class Declared:
     @property
     def is_free(self) -> bool:
         """Whether values may have any number of axes; onnxruntime takes `[]` for that, too."""
-        return not self.rank and self.dtype is not None
+        return not self.rank and self.dtype is not None and self.kind != "map"
 
 
 def tensor_text(dtype: DType) -> str:
@@ -128,6 +131,7 @@ def declared(
         arg=NodeArg(info.name, _type_text(info.type), shape),
         kind=kind,
         dtype=None if tensor is None else _dtype(tensor.elem_type),
+        key=_dtype(info.type.map_type.key_type) if kind == "map" else None,
         rank=len(shape) if tensor is not None and tensor.HasField("shape") else None,
         is_required=kind != "optional",
     )
@@ -145,7 +149,8 @@ def _tensor_of(type: onnx.TypeProto) -> tuple[str, onnx.TypeProto.Tensor | None]
         bare = type.__class__.Tensor(elem_type=element.tensor_type.elem_type)
         return "sequence", bare
     if kind == "map_type":
-        return "map", None
+        elements = type.map_type.value_type.tensor_type.elem_type
+        return "map", type.__class__.Tensor(elem_type=elements)
     found: onnx.TypeProto.Tensor = getattr(type, kind)
     return "tensor", found
 

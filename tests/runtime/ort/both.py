@@ -112,6 +112,16 @@ def _zipmap(**keys: Any) -> ModelProto:
     )
 
 
+def _vectorizer(key: int, **keys: Any) -> ModelProto:
+    value = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    x = helper.make_value_info("x", helper.make_map_type_proto(key, value))
+    return model(
+        [node("DictVectorizer", "x", "y", domain="ai.onnx.ml", **keys)],
+        [x],
+        opsets={"": 21, "ai.onnx.ml": 1},
+    )
+
+
 def _sequence(dtype: int = TensorProto.FLOAT) -> ModelProto:
     ends = [helper.make_tensor_sequence_value_info(n, dtype, None) for n in "xy"]
     return model([node("Identity", "x", "y")], ends[:1], ends[1:])
@@ -167,6 +177,8 @@ MODELS: dict[str, ModelProto] = {
     "optional": _optional("Identity", _OPTIONAL),
     "maps": _zipmap(classlabels_int64s=[4, 7]),
     "named maps": _zipmap(classlabels_strings=["cat", "dog"]),
+    "words": _vectorizer(TensorProto.STRING, string_vocabulary=["a", "b"]),
+    "numbers": _vectorizer(TensorProto.INT64, int64_vocabulary=[1, 2]),
     "facts": _with_facts(),
     "gather": model(
         [node("Gather", "x i", "y")], [info("x"), info("i", ["m"], TensorProto.INT64)]

@@ -76,6 +76,8 @@ FEEDS: list[tuple[str, Any]] = [
     ("optional", {"x": np.ones(2, F32)}),
     ("maps", {"x": A[:, :2]}),
     ("named maps", {"x": A[:, :2]}),
+    *[("words", {"x": x}) for x in ({"a": 1.0}, {"b": 2, "q": 3.0}, {}, {1: 2.0}, {"a": "x"})],
+    *[("numbers", {"x": x}) for x in ({1: 2.0}, {2: F32(3)}, {"a": 1.0})],
     ("nothing fed", {}),
     ("found", {"x": A[0]}),
     ("gather", {"x": A[0], "i": np.array([2, -1])}),
@@ -90,7 +92,7 @@ FEEDS: list[tuple[str, Any]] = [
 ]
 
 
-VAGUE = ("tensor to be added", "Iterable of <class 'numpy.ndarray'>")
+VAGUE = ("tensor to be added", "C type string", "Iterable of <class 'numpy.ndarray'>")
 """Texts of onnxruntime that do not say what was given."""
 
 
@@ -110,6 +112,9 @@ FAILURES: list[tuple[str, Any]] = [
     ("sub", {"a": A, "b": None}),
     ("sequence", {"x": A}),
     ("sequence", {"x": None}),
+    ("words", {"x": A}),
+    ("words", {"x": None}),
+    ("words", {"x": [1]}),
     ("reshape", {"x": A.ravel(), "s": np.array([4, -1])}),
     ("reshape", {"x": A.ravel(), "s": np.array([4, 4])}),
     ("product", {"a": A, "b": A}),

@@ -39,7 +39,7 @@ def described(made: Any) -> Any:
     return [args, [getattr(meta, f) for f in FACTS]]
 
 
-MORE_KNOWN = {"sum": ["n"], "unranked sum": []}
+MORE_KNOWN = {"sum": ["n"], "unranked sum": [], "words": [1, 2], "numbers": [1, 2]}
 """Where the graph knows a size of the output that onnxruntime does not infer."""
 
 
