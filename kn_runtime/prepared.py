@@ -68,7 +68,7 @@ class PreparedGraph:
         self._executor = planned_executor(graph, options) if device.kind == "cpu" else None
         if self._executor is None and options.memory_limit is not None:
             raise UsageError("memory_limit needs a plan, and the reference runs without one")
-        self._pool = Pool(max(1, usable_cpus() // options.worker_threads))
+        self._pool = Pool(max(1, usable_cpus() // max(1, options.worker_threads)))
 
     def eval(
         self,
