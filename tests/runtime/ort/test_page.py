@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnxruntime
-import pytest
 
 import kn_runtime.ort
 from kn_runtime.ort.errors import EXCEPTIONS
@@ -18,16 +15,6 @@ from tests.packages.rows import PACKAGES
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "onnxruntime.md").read_text()
-
-
-def test_its_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    names: dict[str, Any] = {"np": np}
-    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    for block in blocks:
-        exec(block, names)
-    assert len(blocks) == 2
-    assert names["scores"].shape == (1, 10)
 
 
 def test_it_names_the_options_that_change_something() -> None:
