@@ -53,7 +53,7 @@ def run_oracle(
     with TemporaryDirectory(prefix="kn-oracle-") as folder:
         given, found = Path(folder, "in.npz"), Path(folder, "out.npz")
         write_values(given, dict(inputs))
-        command = [sys.executable, "-m", "kn_runtime.oracle", module, str(model), str(given)]
+        command = [sys.executable, "-P", "-m", "kn_runtime.oracle", module, str(model), str(given)]
         done = subprocess.run(
             [*command, str(found)],
             capture_output=True,
@@ -74,7 +74,10 @@ def run_oracle(
 
 
 def child_environment() -> dict[str, str]:
-    """Return variables for a child that finds this very package, wherever it was imported from."""
+    """Return variables for a child that finds this very package, wherever it was imported from.
+
+    The child needs `python -P` as well, or it takes what lies in the current folder.
+    """
     places = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 

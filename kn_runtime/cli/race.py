@@ -165,7 +165,7 @@ def _child(engine: str, model: str, folder: Path, settings: Mapping[str, Any]) -
         raise UsageError(f"no engine {engine!r} is known; there are {', '.join(ENGINES)}")
     if not is_installed(engine):
         raise UsageError(f"{engine} is not installed here: pip install {engine}")
-    log, command = folder / f"{engine}.log", [sys.executable, "-m", "kn_runtime.cli.race"]
+    log, command = folder / f"{engine}.log", [sys.executable, "-P", "-m", "kn_runtime.cli.race"]
     with (
         open(log, "w") as errors,
         subprocess.Popen(

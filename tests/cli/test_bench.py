@@ -71,6 +71,17 @@ def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
         race(tmp_path / "model.onnx", {}, ["other"], settings=settings)
 
 
+def test_engines_are_not_what_lies_in_the_current_folder(
+    tmp_path: Path, kn: Kn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = DIGITS.resolve()
+    (tmp_path / "kn_runtime.py").write_text("raise ImportError('a stranger')")
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('a stranger')")
+    monkeypatch.chdir(tmp_path)
+    assert kn("bench", model, *QUICK).code == 0
+    assert kn("compare", model, "--input", "random", "--against", "onnxruntime").code == 0
+
+
 def test_numbers_of_laps() -> None:
     own = Laps("a", "1", 1, 1, 0, [[1, 2, 3], [2, 2, 8]])
     other = Laps("b", "1", 1, 1, 0, [[4, 4, 4], [1, 1, 1]])
