@@ -14,7 +14,7 @@ INSTALL_INPUTS := pyproject.toml constraints.txt setup.py $(wildcard kn_cpu/nati
   kn_cpu/native/build.py
 
 .NOTPARALLEL:
-.PHONY: run test test-native test-cuda test-kernels test-packages lint format constraints models \
+.PHONY: run test test-native test-cuda test-kernels test-packages lint format docs constraints models \
   clean help
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test-cuda    CUDA kernels without a GPU: compiled for all architectures, run on the host"
 	@echo "make lint         ruff and mypy"
 	@echo "make format       let ruff reformat and fix what it can"
+	@echo "make docs         the pages of docs/ as a site in build/site"
 	@echo "make models       train the digits model again, write the generated models and their sums"
 	@echo "make constraints  pin the newest versions in constraints.txt"
 	@echo "make clean        remove the environment, caches and generated files"
@@ -57,6 +58,9 @@ lint: $(STAMPS)/dev
 format: $(STAMPS)/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(STAMPS)/docs
+	$(BIN)/mkdocs build --quiet --strict
 
 models: $(STAMPS)/test
 	$(BIN)/python models/train_digits.py
