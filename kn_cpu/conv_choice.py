@@ -13,7 +13,7 @@ __all__ = ["winograd_wins"]
 TRANSFORM = 400
 """Cycles in which a vector of a tile is transformed, forward or backward."""
 
-WEIGHT = 0.55
+WEIGHT = 0.85
 """Cycles in which a transformed weight arrives; meanwhile others are multiplied."""
 
 DIRECT = 1.15

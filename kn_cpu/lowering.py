@@ -14,7 +14,7 @@ from kn_cpu.calls import NativeCall, PackedConstant, Pointer, Table, Unsupported
 from kn_cpu.copy import copy_call
 from kn_cpu.decisive import decisive_buffers
 from kn_cpu.epilogue import Epilogue
-from kn_cpu.memory import aligned, dense
+from kn_cpu.memory import ConstantMemory, dense
 from kn_cpu.native import STEP, NativeLibrary
 from kn_cpu.product import REGISTERS, BlockProgram, Registers
 from kn_cpu.scalar import ScalarKernel, ScalarRefusal, compile_program
@@ -66,6 +66,7 @@ class Lowering:
     before: Calls = field(default_factory=list)
     decisive: frozenset[int] = frozenset()
     exact: bool = False
+    _memory: ConstantMemory = field(default_factory=ConstantMemory)
     _tails: dict[int, Tail] = field(default_factory=dict)
     _known: dict[tuple[Any, ...], PackedConstant] = field(default_factory=dict)
     _late: dict[tuple[Any, ...], Array] = field(default_factory=dict)
@@ -283,7 +284,7 @@ class Lowering:
         target_first: bool,
     ) -> Array:
         source = dense(constant)
-        target: Array = aligned(4 * floats).view(np.float32)
+        target: Array = self._memory.take(4 * floats).view(np.float32)
         offset: Any = operand.layout.offset
         address = source.ctypes.data + offset * source.itemsize
         addresses = (address, target.ctypes.data)
@@ -314,6 +315,7 @@ class Lowering:
     def forget(self, packed: Sequence[PackedConstant]) -> None:
         """Release packed constants that nothing reads."""
         for p in packed:
+            forget_pages(self.packed[p.number])
             self.packed[p.number] = np.empty(0, np.uint8)
         self._known = {k: p for k, p in self._known.items() if p not in packed}
 

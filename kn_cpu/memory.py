@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
+import mmap
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from kn_plan.arena import round_up
 
-__all__ = ["Block", "BlockPool", "aligned", "as_bytes", "dense"]
+__all__ = ["Block", "BlockPool", "ConstantMemory", "aligned", "as_bytes", "dense"]
 
 Array = np.ndarray[Any, Any]
 
 CACHE_LINE = 64
 
+HUGE_PAGE = 2 << 20
+"""Bytes of a page that takes one entry of the processor's page tables, where 512 are usual.
+
+Weights are read once in a run, and tiles of a convolution go to dozens of places: looking up pages
+takes up to a tenth of a run of ResNet-50, more in a virtual machine. NumPy asks for huge pages only
+in arrays of 4 MB, and gets them where these happen to begin.
+"""
+
 
 def aligned(nbytes: int) -> Array:
-    """Return zeroed bytes that begin at a cache line."""
+    """Return zeroed bytes that begin at a cache line, and at a huge page if they fill one.
+
+    Raises:
+        MemoryError: there is no room for them.
+    """
+    if nbytes >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        return _mapped(nbytes)
     raw = np.zeros(nbytes + CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % CACHE_LINE
+    return raw[start : start + nbytes]
+
+
+def _mapped(nbytes: int) -> Array:
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        area = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=flags)
+    except OSError as error:
+        raise MemoryError(f"no room for {nbytes:,} bytes: {error}") from error
+    raw = np.frombuffer(area, np.uint8)
+    start = -raw.ctypes.data % HUGE_PAGE
+    with suppress(OSError):  # a kernel without huge pages
+        # whole ones: the rest would take memory that nobody uses
+        area.madvise(mmap.MADV_HUGEPAGE, start, nbytes // HUGE_PAGE * HUGE_PAGE)
     return raw[start : start + nbytes]
 
 
@@ -49,6 +79,35 @@ class Block:
     def __init__(self, nbytes: int) -> None:
         self.data = aligned(nbytes)
         self.nbytes, self.address = nbytes, int(self.data.ctypes.data)
+
+
+PIECE = 32 << 20
+
+
+class ConstantMemory:
+    """Memory for constants that live as long as a prepared graph.
+
+    They lie behind one another in large pieces, so that small ones share huge pages. Only what has
+    been taken of a piece counts as memory, up to the end of a huge page. The first piece has none:
+    small graphs need less.
+    """
+
+    def __init__(self) -> None:
+        self._left = np.zeros(0, np.uint8)
+        self._piece = HUGE_PAGE - CACHE_LINE
+
+    def take(self, nbytes: int) -> Array:
+        """Return zeroed bytes that begin at a cache line.
+
+        Raises:
+            MemoryError: there is no room for them.
+        """
+        end = -(-nbytes // CACHE_LINE) * CACHE_LINE
+        if end > self._left.nbytes:
+            size = self._piece if end <= self._piece else max(end, PIECE)
+            self._left, self._piece = aligned(-(-size // CACHE_LINE) * CACHE_LINE), PIECE
+        found, self._left = self._left[:nbytes], self._left[end:]
+        return found
 
 
 KEPT_BLOCKS = 4

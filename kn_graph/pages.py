@@ -21,7 +21,7 @@ def forget_pages(x: Array) -> None:
     """Let the system take back the memory of a part of a file; reading it again is still right.
 
     What has been read of a mapped file counts as memory of this process until somebody else needs
-    it. Does nothing for other arrays.
+    it. Of mapped memory that is no file the contents are lost. Does nothing for other arrays.
     """
     if x.nbytes < LEAST or not hasattr(mmap, "MADV_DONTNEED"):
         return
