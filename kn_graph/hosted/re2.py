@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from kn_graph.errors import UnsupportedModelError
 
-__all__ = ["compile_re2"]
+__all__ = ["compile_re2", "longest_matches"]
 
 POSIX = {
     "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": "\\x00-\\x7F", "blank": "\\t ",
@@ -57,6 +57,28 @@ def compile_re2(pattern: str) -> re.Pattern[str]:
             return re.compile(_translated(pattern))
     except re.error as error:
         raise UnsupportedModelError(f"pattern {pattern!r}: {error}") from None
+
+
+def longest_matches(pattern: str, text: str) -> list[str]:
+    """Return the matches in a text, the first ones first and the longest at each place.
+
+    Empty ones are left out. Python takes the first alternative that matches, so where there are
+    several the longest is searched for.
+    """
+    compiled, found, start = compile_re2(pattern), [], 0
+    while start < len(text) and (match := compiled.search(text, start)) is not None:
+        end = match.end()
+        if _CHOOSES.search(pattern):
+            ends = range(len(text), end, -1)
+            end = next((e for e in ends if compiled.fullmatch(text, match.start(), e)), end)
+        if end > match.start():
+            found.append(text[match.start() : end])
+        start = max(end, match.start() + 1)
+    return found
+
+
+_CHOOSES = re.compile(r"[|]|[*+?}][?]")
+"""Alternatives and quantifiers that take as little as they can."""
 
 
 def _translated(pattern: str) -> str:

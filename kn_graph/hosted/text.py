@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from re import Pattern
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from kn_graph.dtype import DType
 from kn_graph.errors import DTypeError, ShapeError
 from kn_graph.hosted.function import Attributes, HostFunction
-from kn_graph.hosted.re2 import compile_re2
+from kn_graph.hosted.re2 import compile_re2, longest_matches
 from kn_graph.op import InferContext
 from kn_graph.types import TensorType
 
@@ -93,6 +94,52 @@ def _split(a: Attributes, x: Array) -> tuple[Array, Array]:
     return _objects(flat, (*x.shape, longest)), counts.reshape(x.shape)
 
 
+# ---- tokens -------------------------------------------------------------------------------------
+
+MARKS = ("\x02", "\x03")
+"""What stands in front of and behind the tokens of a string, where that is asked for."""
+
+
+def _infer_tokens(ctx: InferContext, a: Attributes, x: TensorType) -> TensorType:
+    _check_strings(x)
+    if x.rank not in (1, 2):
+        raise ShapeError(f"expected strings [C] or [N, C], got {x}")
+    for pattern in (*a["separators"], a["token"]):
+        compile_re2(pattern)
+    return TensorType(x.dtype, (*x.shape, ctx.data_symbol("tokens")))
+
+
+def _tokens(a: Attributes, x: Array) -> Array:
+    """Cut each string into tokens; shorter lists are filled up."""
+    lists = [[t for t in _tokens_of(a, s) if len(t) >= a["shortest"]] for s in x.ravel().tolist()]
+    longest = max(map(len, lists), default=0)
+    if a["mark"] and longest:
+        lists, longest = [[MARKS[0], *tokens, MARKS[1]] for tokens in lists], longest + 2
+    flat = [t for tokens in lists for t in (*tokens, *[a["pad"]] * (longest - len(tokens)))]
+    return _objects(flat, (*x.shape, longest))
+
+
+def _tokens_of(a: Attributes, text: str) -> list[str]:
+    if a["token"]:
+        return longest_matches(a["token"], text)
+    if a["separators"] == ("",):
+        return list(text)
+    parts = [text]
+    for separator in a["separators"]:
+        pattern = compile_re2(separator)
+        parts = [piece for part in parts for piece in _between(pattern, part)]
+    return parts
+
+
+def _between(pattern: Pattern[str], text: str) -> list[str]:
+    """Return what lies between matches; groups of the pattern are no pieces."""
+    pieces, start = [], 0
+    for found in pattern.finditer(text):
+        pieces.append(text[start : found.start()])
+        start = found.end()
+    return [*pieces, text[start:]]
+
+
 # ---- matching -----------------------------------------------------------------------------------
 
 
@@ -156,6 +203,7 @@ FUNCTIONS = {
     "string_normalize": _function(_infer_normalize, _normalize),
     "string_concat": _function(_infer_concat, _concat),
     "string_split": _function(_infer_split, _split),
+    "string_tokenize": _function(_infer_tokens, _tokens),
     "regex_full_match": _function(_infer_match, _match),
     "count_grams": _function(_infer_grams, _grams),
 }

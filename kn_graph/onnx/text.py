@@ -43,6 +43,28 @@ def string_split(ctx: NodeContext) -> tuple[Value, ...]:
     )
 
 
+@converter("Tokenizer", domain="com.microsoft")
+def tokenizer(ctx: NodeContext) -> Value:
+    """Cut strings into tokens, along a new last axis: text pipelines of scikit-learn do.
+
+    One `separator`, the empty string, cuts into characters; several cut one after the other.
+    """
+    separators, token = ctx.texts("separators", ()), ctx.text("tokenexp", "")
+    shortest = ctx.integer("mincharnum")
+    if shortest < 1 or not (separators or token):
+        ctx.fail("needs separators or tokenexp, and a mincharnum of at least 1")
+    if len(separators) > 1 and "" in separators:
+        ctx.unsupported("an empty separator among others")
+    attributes = {
+        "separators": separators,
+        "token": "" if separators else token,
+        "shortest": shortest,
+        "mark": ctx.flag("mark"),
+        "pad": ctx.text("pad_value"),
+    }
+    return ctx.graph.host_call("string_tokenize", ctx.input(0), **attributes)[0]
+
+
 @converter("RegexFullMatch")
 def regex_full_match(ctx: NodeContext) -> Value:
     """Whether a pattern matches the whole of each string."""

@@ -271,3 +271,47 @@ REFUSED: list[tuple[str, Any, dict[str, Any], Any, str]] = [
 def test_refusals(op: str, x: Any, attributes: dict[str, Any], kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
         load_graph_from_onnx_bytes(node_model(op, {"x": x}, ("y",), **attributes))
+
+
+# ---- tokens of com.microsoft --------------------------------------------------------------------
+
+SENTENCES = texts("Hello World", "", "a-b  c_d é1", "I love computer-science!", "12 3")
+TOKENIZERS: list[dict[str, Any]] = [
+    {"separators": [" "]},
+    {"separators": ["-", " "]},
+    {"separators": ["[0-9]+", "[.]", " "]},
+    {"separators": ["(l+)o"]},
+    {"separators": [" "], "mincharnum": 3},
+    {"separators": [" "], "mark": 1},
+    {"separators": [""]},
+    {"separators": [""], "mark": 1},
+    {"tokenexp": "[a-zA-Z]+"},
+    {"tokenexp": "[a-zA-Z]+", "mark": 1, "mincharnum": 2},
+    {"tokenexp": r"\b\w\w+\b"},
+    {"tokenexp": "l|lo|love|."},
+    {"tokenexp": "[a-z]*"},
+    {"tokenexp": "never there", "mark": 1},
+]
+
+
+@pytest.mark.parametrize("options", TOKENIZERS, ids=str)
+@pytest.mark.parametrize("shape", [(5,), (5, 1), (1, 5)])
+def test_tokenizer(options: dict[str, Any], shape: tuple[int, ...]) -> None:
+    options = {"mark": 0, "mincharnum": 1, "pad_value": "#", **options}
+    x = {"x": SENTENCES.reshape(shape)}
+    assert_like_onnxruntime("Tokenizer", x, domain="com.microsoft", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "needs separators or tokenexp"),
+        ({"separators": [" "], "mincharnum": 0}, "mincharnum of at least 1"),
+        ({"separators": ["", "b"]}, "an empty separator among others"),
+        ({"tokenexp": "(?=a)"}, "not supported"),
+    ],
+)
+def test_tokenizers_that_cannot_be(options: dict[str, Any], text: str) -> None:
+    options = {"mark": 0, "mincharnum": 1, "pad_value": "#", **options}
+    with pytest.raises(KnError, match=text):
+        run("Tokenizer", texts("a b"), domain="com.microsoft", **options)
