@@ -154,11 +154,11 @@ def resolve(
                 f"Specified provider '{name}' is not in available provider names."
                 f"Available providers: '{', '.join(available)}'",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
         elif name in found:
             warnings.warn(
-                f"Duplicate provider '{name}' encountered, ignoring.", UserWarning, stacklevel=4
+                f"Duplicate provider '{name}' encountered, ignoring.", UserWarning, stacklevel=3
             )
         else:
             found[name] = {str(k): str(v) for k, v in options.items()}
