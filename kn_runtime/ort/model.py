@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 FOLDER = "session.model_external_initializers_file_folder_path"
 """Configuration entry: where weights beside a model lie that comes from bytes."""
 
-
 KEPT = 64
 """How many graphs are kept."""
 

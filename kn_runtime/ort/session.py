@@ -124,10 +124,10 @@ class InferenceSession(Reporting):
         providers: Sequence[str | tuple[str, Mapping[str, Any]]] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Move the session to other devices; the model is prepared again.
+        """Name other providers of the same device.
 
         Raises:
-            NotImplemented: the device differs; make a new session instead.
+            Fail: the device differs; a new session is needed for it.
         """
         wanted = resolve(providers, provider_options)
         if device_of(wanted) != device_of(self._providers):
