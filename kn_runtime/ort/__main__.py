@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> None:
         parser.error(f"{form} needs something to run: {FORMS}")
     install()
     _stay_importable()
+    _serve_children()
     run(rest)
 
 
@@ -60,6 +62,20 @@ def _stay_importable() -> None:
     root = str(Path(__file__).parents[2])
     if root not in sys.path[1:]:
         sys.path.append(root)
+
+
+def _serve_children() -> None:
+    """Let Python processes that the program starts be served, too: they inherit the environment."""
+    places = [
+        str(Path(__file__).parent / "children"),
+        *_inherited(),
+        str(Path(__file__).parents[2]),
+    ]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(places))
+
+
+def _inherited() -> list[str]:
+    return [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
 
 
 if __name__ == "__main__":

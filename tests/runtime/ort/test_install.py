@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "models" / "digits.onnx"
 
 
-def run(*arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: object, folder: Path | None = None, path: str = str(ROOT)
+) -> subprocess.CompletedProcess[str]:
     """Run Python with arguments, this library being importable."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -21,7 +23,7 @@ def run(*arguments: object, folder: Path | None = None) -> subprocess.CompletedP
         text=True,
         check=False,
         cwd=folder or ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": path},
     )
 
 
@@ -108,6 +110,36 @@ def test_it_may_be_done_twice() -> None:
         "import onnxruntime; print(len(sys.meta_path) - n, onnxruntime.__spec__.origin)"
     )
     assert run("-c", code).stdout.strip() == "0 kn_runtime.ort"
+
+
+CHILDREN = """
+import multiprocessing, subprocess, sys
+
+def where(_):
+    import onnxruntime
+    return onnxruntime.__spec__.origin
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(method, *pool.map(where, [0]))
+    code = "import onnxruntime, hidden; print('subprocess', onnxruntime.__spec__.origin, hidden.x)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+"""
+
+
+def test_child_processes_are_served_as_well(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(CHILDREN)
+    (tmp_path / "sitecustomize.py").write_text("import sys, hidden; hidden.x = 'seen'\n")
+    (tmp_path / "hidden.py").write_text("x = 'not seen'\n")
+    paths = os.pathsep.join([str(ROOT), str(tmp_path)])
+    done = run("-m", "kn_runtime.ort", tmp_path / "program.py", path=paths)
+    assert done.stdout.splitlines() == [
+        "fork kn_runtime.ort",
+        "spawn kn_runtime.ort",
+        "forkserver kn_runtime.ort",
+        "subprocess kn_runtime.ort seen",
+    ], done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,3 @@
+"""A folder for `PYTHONPATH`: Python imports `sitecustomize` from it when a child process starts."""
+
+__all__: list[str] = []
