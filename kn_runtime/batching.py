@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from kn_graph.graph import Graph
     from kn_graph.value import Value
 
-__all__ = ["batch_symbol", "eval_in_batches"]
+__all__ = ["Batcher", "batch_symbol"]
 
-Arrays = dict[str, Any]
+Array = np.ndarray[Any, Any]
 
 
 def batch_symbol(graph: Graph) -> Symbol:
@@ -48,64 +48,104 @@ def _first_symbol(value: Value) -> Symbol | None:
     return size.as_symbol if isinstance(size, Dim) else None
 
 
-def eval_in_batches(
-    graph: Graph,
-    calls: Sequence[Mapping[str, Any] | Sequence[Any]],
-    evaluate: Callable[[Arrays], Arrays],
-    max_batch: int | None,
-) -> list[Arrays]:
-    """Evaluate several calls, those whose other sizes are equal together.
+class Batcher:
+    """Evaluates several calls of one graph as few.
 
     Args:
         graph: whose inputs are meant.
-        calls: inputs of each.
-        evaluate: returns outputs of inputs by name.
-        max_batch: rows that are joined at most; a call with more runs by itself.
 
-    Returns:
-        Outputs of each call, in order; arrays that the caller owns.
+    Raises:
+        UsageError: the graph has no batch.
     """
-    if max_batch is not None and max_batch < 1:
-        raise UsageError(f"max_batch is a number of rows, 1 or more, or None; got {max_batch}")
-    batch_symbol(graph)
-    inputs = [check_inputs(graph, call) for call in calls]
-    rows = [_rows(number, arrays) for number, arrays in enumerate(inputs)]
-    results: list[Arrays] = [{} for _ in calls]
-    for members in _batches(inputs, rows, max_batch):
-        if len(members) == 1:
-            results[members[0]] = evaluate(inputs[members[0]])
-            continue
-        joined = {n: np.concatenate([inputs[m][n] for m in members]) for n in inputs[members[0]]}
-        ends = np.cumsum([rows[m] for m in members])[:-1]
-        for name, x in evaluate(joined).items():
-            for member, part in zip(members, np.split(x, ends), strict=True):
-                results[member][name] = part.copy()
-    return results
+
+    def __init__(self, graph: Graph) -> None:
+        batch_symbol(graph)
+        self._graph = graph
+        types = {v.name: v.type for v in graph.inputs if isinstance(v.type, TensorType)}
+        self._declared = [(n, t.dtype.numpy, t.rank) for n, t in types.items()]
+        self._outputs = list(graph.outputs)
+
+    def eval(
+        self,
+        calls: Sequence[Mapping[str, Any] | Sequence[Any]],
+        evaluate: Callable[[dict[str, Array]], Mapping[str, Any]],
+        max_batch: int | None,
+    ) -> list[dict[str, Any]]:
+        """Evaluate calls, those whose other sizes are equal together.
+
+        Args:
+            calls: inputs of each.
+            evaluate: returns outputs of inputs by name.
+            max_batch: rows that are joined at most; a call with more runs by itself.
+
+        Returns:
+            Outputs of each call, in order; arrays that the caller owns.
+
+        Raises:
+            UsageError: `max_batch` is less than 1.
+            InputError: inputs of a call are wrong, or have different numbers of rows.
+        """
+        if max_batch is not None and max_batch < 1:
+            raise UsageError(f"max_batch is a number of rows, 1 or more, or None; got {max_batch}")
+        inputs = [self._checked(number, call) for number, call in enumerate(calls)]
+        results: list[dict[str, Any]] = [{} for _ in calls]
+        for members in _batches(inputs, max_batch):
+            joined = self._joined([inputs[m] for m in members])
+            outputs = evaluate(joined)
+            if len(members) == 1:
+                results[members[0]] = dict(outputs)
+                continue
+            start = 0
+            for member in members:
+                end = start + len(inputs[member][0])
+                results[member] = {n: outputs[n][start:end].copy() for n in self._outputs}
+                start = end
+        return results
+
+    def _checked(self, number: int, call: Mapping[str, Any] | Sequence[Any]) -> list[Array]:
+        """Return the inputs of a call in the graph's order."""
+        arrays = self._as_declared(call)
+        if arrays is None:
+            arrays = list(check_inputs(self._graph, call).values())
+        if len({len(x) for x in arrays}) > 1:
+            rows = (f"{n!r} {len(x)}" for (n, _, _), x in zip(self._declared, arrays, strict=True))
+            raise SymbolError(
+                f"call {number}: inputs have different numbers of rows: {', '.join(rows)}"
+            )
+        return arrays
+
+    def _as_declared(self, call: Mapping[str, Any] | Sequence[Any]) -> list[Array] | None:
+        """Return the inputs of a call that needs no further check; None for others."""
+        if not isinstance(call, dict) or len(call) != len(self._declared):
+            return None
+        arrays = []
+        for name, dtype, rank in self._declared:
+            x = call.get(name)
+            if type(x) is not np.ndarray or x.dtype != dtype or x.ndim != rank:
+                return None
+            arrays.append(x)
+        return arrays
+
+    def _joined(self, calls: Sequence[list[Array]]) -> dict[str, Array]:
+        names = [n for n, _, _ in self._declared]
+        if len(calls) == 1:
+            return dict(zip(names, calls[0], strict=True))
+        return {n: np.concatenate([c[i] for c in calls]) for i, n in enumerate(names)}
 
 
-def _rows(number: int, arrays: Arrays) -> int:
-    sizes: dict[str, int] = {name: x.shape[0] for name, x in arrays.items()}
-    if len(set(sizes.values())) > 1:
-        raise SymbolError(
-            f"call {number}: inputs have different numbers of rows: "
-            + ", ".join(f"{n!r} {k}" for n, k in sizes.items())
-        )
-    return next(iter(sizes.values()))
-
-
-def _batches(
-    inputs: Sequence[Arrays], rows: Sequence[int], max_batch: int | None
-) -> Iterator[list[int]]:
+def _batches(inputs: Sequence[list[Array]], max_batch: int | None) -> Iterator[list[int]]:
     """Yield the numbers of calls that run together."""
     alike: dict[Any, list[int]] = {}
     for number, arrays in enumerate(inputs):
-        alike.setdefault(tuple(x.shape[1:] for x in arrays.values()), []).append(number)
+        alike.setdefault(tuple([x.shape[1:] for x in arrays]), []).append(number)
     for members in alike.values():
         batch: list[int] = []
+        total = 0
         for member in members:
-            total = sum(rows[m] for m in batch) + rows[member]
-            if batch and max_batch is not None and total > max_batch:
+            rows = len(inputs[member][0])
+            if batch and max_batch is not None and total + rows > max_batch:
                 yield batch
-                batch = []
+                batch, total = [], 0
             batch.append(member)
+            total += rows
         yield batch

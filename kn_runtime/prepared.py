@@ -11,7 +11,7 @@ from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.errors import UsageError
 from kn_graph.reference import cpu_eval_graph
 from kn_graph.variants import symbols_by_name
-from kn_runtime.batching import eval_in_batches
+from kn_runtime.batching import Batcher
 from kn_runtime.filling import declared_shapes, filled
 from kn_runtime.options import PrepareOptions, usable_cpus
 from kn_runtime.overview import CacheInfo, html_table, line, rows, text_table
@@ -68,6 +68,7 @@ class PreparedGraph:
         self._executor = planned_executor(graph, options) if device.kind == "cpu" else None
         if self._executor is None and options.memory_limit is not None:
             raise UsageError("memory_limit needs a plan, and the reference runs without one")
+        self._batcher: Batcher | None = None
         self._pool = Pool(max(1, usable_cpus() // max(1, options.worker_threads)))
 
     def eval(
@@ -156,11 +157,9 @@ class PreparedGraph:
         """
         if self._closed:
             self._refuse()
-
-        def evaluate(arrays: dict[str, Any]) -> dict[str, Any]:
-            return self.eval(arrays, dims, seed=seed)
-
-        return eval_in_batches(self.graph, calls, evaluate, max_batch)
+        if self._batcher is None:
+            self._batcher = Batcher(self.graph)
+        return self._batcher.eval(calls, lambda x: self.eval(x, dims, seed=seed), max_batch)
 
     def warmup(
         self,
