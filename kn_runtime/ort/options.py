@@ -36,7 +36,9 @@ class _Options(Reporting):
     _defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
-        cls._defaults = {n: x for n, x in vars(cls).items() if n in cls.__annotations__}
+        annotated = cls.__annotations__
+        own = {n: x for n, x in vars(cls).items() if n in annotated}
+        cls._defaults = {**cls._defaults, **own}
 
     def __init__(self) -> None:
         self.__dict__["_entries"] = {}

@@ -243,6 +243,18 @@ def test_options_refuse_what_onnxruntime_refuses(call: Callable[[ModuleType], An
     assert_same(*both(call), words=False)
 
 
+def test_classes_of_the_api_may_be_derived_from() -> None:
+    def call(module: ModuleType) -> Any:
+        options = type("Mine", (module.SessionOptions,), {})()
+        options.intra_op_num_threads = 1
+        made = type("Mine", (module.InferenceSession,), {"extra": 1})(DIGITS, options)
+        made.more = 2
+        result = made.run(None, {"image": np.zeros((1, 1, 8, 8), F32)})
+        return made.extra, made.more, options.intra_op_num_threads, result
+
+    assert_same(*both(call))
+
+
 def test_entries_are_kept() -> None:
     def call(module: ModuleType) -> Any:
         options, run = module.SessionOptions(), module.RunOptions()
