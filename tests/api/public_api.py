@@ -12,9 +12,18 @@ from collections.abc import Iterator
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
-MODULES = ("kn_graph", "kn_graph.autodiff", "kn_graph.errors", "kn_runtime", "kn_runtime.ort")
+MODULES = (
+    "kn_graph",
+    "kn_graph.autodiff",
+    "kn_graph.compare",
+    "kn_graph.errors",
+    "kn_graph.render",
+    "kn_runtime",
+    "kn_runtime.ort",
+    "kn_runtime.testing",
+)
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 PACKAGES = ("kn_graph", "kn_plan", "kn_cpu", "kn_cuda", "kn_runtime")
 
@@ -73,7 +82,9 @@ def describe() -> str:
         if module != seen:
             lines += ["", f"[{module}]"]
             seen = module
-        if inspect.isclass(value):
+        if get_origin(value) is not None:
+            lines.append(f"type {name} = {value}")
+        elif inspect.isclass(value):
             lines += _class_lines(name, value)
         elif callable(value):
             lines.append(f"def {name}{_signature(value)}")

@@ -16,6 +16,7 @@ import pytest
 from kn_runtime.cli import main
 from kn_runtime.cli.main import VERBS
 from models.generate import model_bytes
+from tests.api.public_api import MODULES
 from tests.docs.blocks import LANGUAGES, Block, Command, blocks_of, commands_of, differences
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,13 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+@pytest.mark.parametrize("where", ["README.md", "docs/index.md", "mkdocs.yml"])
+def test_every_page_is_found_from_the_front_pages(where: str) -> None:
+    text = (ROOT / where).read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "index.md" or page.name in text, f"{where} does not name {page.name}"
+
+
 def test_the_page_on_the_command_tells_of_every_verb_and_option() -> None:
     from kn_runtime.cli.completion import words_of
     from kn_runtime.cli.main import build_parser
@@ -107,6 +115,12 @@ def test_the_page_on_the_command_tells_of_every_verb_and_option() -> None:
                 f"{verb} {long}"
             )
     assert set(re.findall(r"^## kn (\w+)$", page, re.MULTILINE)) == {*VERBS}
+
+
+def test_the_page_on_stability_names_the_modules_of_the_snapshot() -> None:
+    page = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `(kn_[\w.]+)` \|", page, re.MULTILINE)
+    assert sorted(named) == sorted(MODULES)
 
 
 def test_the_page_on_errors_has_every_category() -> None:
