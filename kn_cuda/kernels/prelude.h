@@ -172,3 +172,91 @@ template <int THREADS, class Combine, class T> KN_FN T block_combined(T x, T* ro
     __syncthreads();
     return x;
 }
+
+// ---- rows ---------------------------------------------------------------------------------------
+
+// Elements that GROUP threads (1, a warp, or a block of THREADS) compute together; see `kn_cuda.rows`.
+// A thread has VECTOR elements that lie side by side, then those GROUP * VECTOR further on.
+//
+//     K::Acc                 type that is computed with
+//     K::KEEP                vectors of a row that a thread holds in registers; 0: they are read again
+//     K::begin<N>(p, at, x)  gives N elements, from the offsets `at` on
+//     K::end<N>(p, at, x)    stores N results
+//     n.kept, n.gone         sizes of the axes that tell rows apart, and of those along a row
+template <class K> KN_FN typename K::Index first_row() {
+    return (typename K::Index(blockIdx.x) * K::THREADS + threadIdx.x) / K::GROUP;
+}
+template <class K> KN_FN typename K::Index all_rows() {
+    return typename K::Index(gridDim.x) * (K::THREADS / K::GROUP);
+}
+
+// Combines what the threads of a group have; every one gets the result.
+template <class K, class Combine, class T> KN_FN T group_combined(T x, T* room) {
+    if constexpr (K::GROUP == 1) return x;
+    else if constexpr (K::GROUP == 32) return warp_combined<Combine>(x);
+    else return block_combined<K::THREADS, Combine>(x, room);
+}
+
+template <class K> struct Row {
+    using Index = typename K::Index;
+    using Acc = typename K::Acc;
+
+    const typename K::Pointers& p;
+    const typename K::Numbers& n;
+    Index start[K::OPERANDS];
+    Acc held[K::KEEP > 0 ? K::KEEP : 1][K::VECTOR];
+
+    KN_DEVICE Row(const typename K::Pointers& p, const typename K::Numbers& n, Index row) : p(p), n(n) {
+        KN_UNROLL
+        for (int k = 0; k < K::OPERANDS; k++) start[k] = 0;
+        locate(start, row, n.kept, n.kept_strides);
+        if constexpr (K::KEEP > 0)
+            visit([&](Acc (&x)[K::VECTOR], Index j) { read(x, j); });
+    }
+
+    // calls handle(x, j) for all elements x[..] of this thread, which are the j-th of the row and on
+    template <class Handle> KN_DEVICE void each(const Handle& handle) {
+        if constexpr (K::KEEP > 0) visit(handle);
+        else for (Index j = lane() * K::VECTOR; j < n.length; j += K::GROUP * K::VECTOR) {
+            Acc x[K::VECTOR];
+            read(x, j);
+            handle(x, j);
+        }
+    }
+
+    KN_DEVICE void write(const Acc (&x)[K::VECTOR], Index j) {
+        Index at[K::OPERANDS];
+        place(at, j);
+        K::template end<K::VECTOR>(p, at, x);
+    }
+
+private:
+    KN_DEVICE static Index lane() { return threadIdx.x % K::GROUP; }
+
+    template <class Handle> KN_DEVICE void visit(const Handle& handle) {
+        KN_UNROLL
+        for (int k = 0; k < K::KEEP; k++) {
+            const Index j = (lane() + k * K::GROUP) * K::VECTOR;
+            if (j < n.length) handle(held[k], j);
+        }
+    }
+
+    KN_DEVICE void place(Index (&at)[K::OPERANDS], Index j) {
+        KN_UNROLL
+        for (int k = 0; k < K::OPERANDS; k++) at[k] = start[k];
+        locate(at, j, n.gone, n.gone_strides);
+    }
+
+    KN_DEVICE void read(Acc (&x)[K::VECTOR], Index j) {
+        Index at[K::OPERANDS];
+        place(at, j);
+        K::template begin<K::VECTOR>(p, at, x);
+    }
+};
+
+struct Sum { template <class T> KN_DEVICE static T of(T a, T b) { return a + b; } };
+
+// A NaN stays what it is.
+struct Largest {
+    template <class T> KN_DEVICE static T of(T a, T b) { return a > b || a != a ? a : b; }
+};
