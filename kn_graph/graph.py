@@ -205,14 +205,15 @@ class Graph(
         key = (op, operands)
         node = self._known.get(key) if op.pure else None
         if node is None:
-            types = self._infer(op, operands)
+            types, binds = self._infer(op, operands)
             content = content_of(self, op, operands, types)
             if content is not None and not (isinstance(op, Sizes) and op_symbols(op)):
                 folded = self._folded(content, types[0])
                 if folded is not None:
                     return (folded,)
             node = self._append(op, operands, types)
-            self._note_symbols(node)
+            if binds:
+                self._note_symbols(node)
             if content is not None:
                 node.results[0]._content = content
             if op.pure:
@@ -258,15 +259,21 @@ class Graph(
         if node.op.pure and self._known.get(key) is node:
             del self._known[key]
 
-    def _infer(self, op: Op, operands: tuple[Value, ...]) -> tuple[ValueType, ...]:
-        """Apply the type rule; layers repeat, so what it said is kept."""
+    def _infer(self, op: Op, operands: tuple[Value, ...]) -> tuple[tuple[ValueType, ...], bool]:
+        """Apply the type rule; return also whether the node may be the one that binds symbols.
+
+        Layers repeat, so what it said is kept; not with data symbols, of which each node has its
+        own.
+        """
         key = (op, tuple([v.type for v in operands]))
         types = self._inferred.get(key)
-        if types is None:
-            types = self._type_rule(op, operands)
-            if not any(map(_is_data, _open_sizes(types))):  # each node has data symbols of its own
-                self._inferred[key] = types
-        return types
+        if types is not None:
+            return types, False
+        types = self._type_rule(op, operands)
+        if isinstance(op, ReadSizes) or any(map(_is_data, _open_sizes(types))):
+            return types, True
+        self._inferred[key] = types
+        return types, False
 
     def _type_rule(self, op: Op, operands: tuple[Value, ...]) -> tuple[ValueType, ...]:
         try:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from kn_graph.dim import Symbol, symbols_of
 from kn_graph.graph import Graph
 from kn_graph.op import op_symbols
+from kn_graph.ops.control import ControlOp
 from kn_graph.types import tensor_types_of
 from kn_graph.value import Node, Value
 
@@ -15,6 +16,8 @@ __all__ = ["bodies_of", "last_uses", "live_nodes", "mentioned_symbols"]
 
 def bodies_of(node: Node) -> list[Graph]:
     """Return the control-flow bodies of a node, in the order of its attributes."""
+    if not isinstance(node.op, ControlOp):
+        return []
     return [x for x in vars(node.op).values() if isinstance(x, Graph)]
 
 

@@ -34,6 +34,6 @@ def _bodies(graph: Graph) -> list[Graph]:
 
 
 def _replaced(graph: Graph, done: dict[Graph, Graph]) -> Graph:
-    if not any(bodies_of(node) for node in graph.nodes):
+    if not done or not any(map(bodies_of, graph.nodes)):
         return graph
     return clone_graph(graph, lambda op: map_bodies(op, done.__getitem__))

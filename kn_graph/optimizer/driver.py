@@ -203,6 +203,8 @@ def _look_again(
         for operand in edit.operands(node):
             work.add(operand.node)
     for _ in range(REACH):
+        if not nodes:
+            break
         for node in nodes:
             work.add(node)
         nodes = list({user: None for n in nodes for v in n.results for user in edit.users(v)})
