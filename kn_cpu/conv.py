@@ -12,7 +12,6 @@ from kn_cpu.product import (
     BlockProgram,
     Registers,
     balanced,
-    ceil_to,
     even_blocks,
     even_stride,
     packed_size,
@@ -300,11 +299,18 @@ def _divided(
 
 def _scratch(registers: Registers, p: ConvProblem, order: Order, rows: Size, cols: Size) -> Size:
     """Return the bytes that `divide_scratch` of conv.c hands out at most."""
-    vector, (run, positions) = registers.vector, _runs(p, order)
-    pointers = ceil_to(8 * rows * positions, 4 * vector)
-    copies = 0 if order == Order.IN_PLACE else rows * (run * positions + SHORT)
-    floats = ceil_to(run, vector) + rows * (cols + vector) + copies
-    return 64 + pointers + 4 * floats
+    copies = int(order != Order.IN_PLACE)
+    (scratch,) = derive(_handed_out, 1, registers.vector, *_runs(p, order), rows, cols, copies)
+    return scratch
+
+
+def _handed_out(
+    vector: int, run: int, positions: int, rows: int, cols: int, copies: int
+) -> tuple[int]:
+    pointers = round_up(8 * rows * positions, 4 * vector)
+    copied = copies * rows * (run * positions + SHORT)
+    floats = round_up(run, vector) + rows * (cols + vector) + copied
+    return (64 + pointers + 4 * floats,)
 
 
 def packed_weights(registers: Registers, p: ConvProblem) -> Size:

@@ -24,6 +24,8 @@ __all__ = ["choose_orders", "stored"]
 def stored(shape: Sequence[int] | Shape, order: Order) -> StridedLayout:
     """Return the layout of a tensor whose axes lie in memory in an order, the last one densest."""
     dense = StridedLayout.contiguous([shape[a] for a in order])
+    if all(a == i for i, a in enumerate(order)):
+        return dense
     return dense.permute([order.index(a) for a in range(len(order))])
 
 

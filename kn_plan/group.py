@@ -207,7 +207,7 @@ class _Former:
             others = [a for a in writer.inputs if a is not access]
             if undo is None or any(a.value is access.value for a in others):
                 continue
-            if resolved(StridedLayout.contiguous(access.value.shape), access) is None:
+            if access.ops and not _is_view(access):
                 continue
             if not self.target.accepts(node, cluster.root.results[0].dtype):
                 continue
@@ -238,6 +238,11 @@ class _Former:
         access = access_of(v)
         views = all(isinstance(op, View) for op in access.ops)
         return views and access.value in stored and len(self.uses[access.value]) == 1
+
+
+def _is_view(access: Access) -> bool:
+    """Return whether a value in row-major order needs no copy under an access."""
+    return resolved(StridedLayout.contiguous(access.value.shape), access) is not None
 
 
 def _anchor_group(node: Node) -> Group:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from kn_graph.dim import Size, Symbol, evaluate, exact_div, size_max, size_min, size_prod
 from kn_graph.dim_facts import provably_eq, provably_ge
@@ -54,12 +55,10 @@ class StridedLayout:
     @classmethod
     def contiguous(cls, sizes: Sequence[Size], offset: Size = 0) -> StridedLayout:
         """Return the layout in row-major order without gaps."""
-        strides: list[Size] = []
-        step: Size = 1
-        for n in reversed(sizes):
-            strides.append(step)
-            step = step * n
-        return cls(tuple(sizes), tuple(reversed(strides)), offset)
+        strides: list[Size] = [1] * len(sizes)
+        for axis in range(len(sizes) - 1, 0, -1):
+            strides[axis - 1] = strides[axis] * sizes[axis]
+        return cls(tuple(sizes), tuple(strides), offset)
 
     @property
     def rank(self) -> int:
@@ -71,7 +70,7 @@ class StridedLayout:
         """Number of elements."""
         return size_prod(self.sizes)
 
-    @property
+    @cached_property
     def is_contiguous(self) -> bool:
         """Whether the elements lie in row-major order without gaps, at all sizes."""
         expected: Size = 1
