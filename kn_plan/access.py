@@ -51,6 +51,8 @@ def is_layout(node: Node) -> bool:
 
 def access_of(value: Value) -> Access:
     """Look through the layout operations that make a value."""
+    if not isinstance(value.node.op, LAYOUT_OPS):
+        return Access(value, (), value.type.shape if isinstance(value.type, TensorType) else ())
     ops: list[Op] = []
     labels: list[str] = []
     base = value

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kn_graph.graph import Graph
 from kn_graph.liveness import live_nodes
@@ -21,7 +22,7 @@ from kn_graph.value import Node, Value
 from kn_plan.access import Access, access_of, inverse, is_layout, resolved
 from kn_plan.layout import StridedLayout
 from kn_plan.options import PlanOptions
-from kn_plan.program import ProgramBuilder, ScalarProgram, is_scalar
+from kn_plan.program import SCALAR_OPS, ProgramBuilder, ScalarProgram, is_scalar
 from kn_plan.target import Target
 
 __all__ = ["Group", "form_groups"]
@@ -83,8 +84,7 @@ class _Cluster:
     members: set[Node] = field(default_factory=set)
 
 
-@dataclass(frozen=True)
-class _Use:
+class _Use(NamedTuple):
     """A reader of a value, behind layout operations; None is the caller."""
 
     reader: Node | None
@@ -140,6 +140,8 @@ class _Former:
     # ---- scalar programs --------------------------------------------------------------------
 
     def _is_scalar(self, node: Node) -> bool:
+        if not isinstance(node.op, SCALAR_OPS):  # most are not; types are not looked at then
+            return False
         types = [v.type for v in (*node.operands, *node.results)]
         tensors = [t for t in types if isinstance(t, TensorType)]
         return len(tensors) == len(types) and is_scalar(node.op, [t.dtype for t in tensors])

@@ -21,9 +21,10 @@ from kn_graph.ops.elementwise import Binary, BitCast, Cast, Compare, Select, Una
 from kn_graph.scalar import operation_counts, scalar_function
 from kn_plan.access import HOST_KINDS
 
-__all__ = ["Instruction", "ProgramBuilder", "ScalarProgram", "is_scalar"]
+__all__ = ["SCALAR_OPS", "Instruction", "ProgramBuilder", "ScalarProgram", "is_scalar"]
 
 SCALAR_OPS = (Unary, Binary, Compare, Select, Cast, BitCast)
+"""Operations that compute each element by itself."""
 
 Array = np.ndarray[Any, Any]
 

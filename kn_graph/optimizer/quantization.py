@@ -28,7 +28,7 @@ from kn_graph.ops.layout import Broadcast, Flip, Pad, Permute, Slice, View
 from kn_graph.ops.pool import Pool
 from kn_graph.optimizer.clamps import clamp_at
 from kn_graph.optimizer.compact import through_layout
-from kn_graph.optimizer.constants import known_shape
+from kn_graph.optimizer.constants import constant_behind, known_shape
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.pattern import uniform_number
 from kn_graph.optimizer.polynomial import function
@@ -58,6 +58,11 @@ CHAIN = 16
 
 LARGEST = 1 << 16
 """Elements of a scale or zero point; larger constants are weights."""
+
+QUANTIZING = 8
+"""Operations from a quotient to integers, at most."""
+
+CUTTING = frozenset({"min", "max", "relu", "add"})
 
 SCALE_LIMIT = 1e30
 """With larger scales a dequantized tensor may overflow."""
@@ -349,7 +354,7 @@ def quantized(edit: Editor, v: Value) -> Quantized | None:
     if not isinstance(op, Cast) or not op.dtype.is_int or op.dtype.bits > 16:
         return None
     (v,) = edit.operands(v.node)
-    if v.dtype is not DType.FLOAT32:
+    if v.dtype is not DType.FLOAT32 or not _is_divided(edit, v):
         return None
     low, high, guarded = -np.inf, np.inf, False
     clamp = clamp_at(edit, v)
@@ -377,6 +382,27 @@ def quantized(edit: Editor, v: Value) -> Quantized | None:
         return None
     step = quotient.node.op
     return Quantized(x, step, other, scale, shift, zero, low, high, guarded, op.dtype)
+
+
+def _is_divided(edit: Editor, v: Value) -> bool:
+    """Return whether it may be a quotient by a constant, rounded, shifted and cut.
+
+    That is seen soonest: scales of dynamic quantization are no constants.
+    """
+    for _ in range(QUANTIZING):
+        operands = edit.operands(v.node)
+        if function(v.node.op) == "round_even":
+            quotient = operands[0].node
+            if not isinstance(quotient.op, Binary):
+                return False
+            return parameters(edit, edit.operands(quotient)[1]) is not None
+        if isinstance(v.node.op, Select):
+            v = operands[1]
+        elif function(v.node.op) in CUTTING:
+            v = operands[-1] if constant_behind(edit, operands[0]) is not None else operands[0]
+        else:
+            return False
+    return False
 
 
 def _divisor(op: Op, constant: Array | None) -> Array | None:

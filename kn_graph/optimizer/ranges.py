@@ -75,6 +75,9 @@ def _of_constant(v: Value) -> Range:
         return Range(0, inf) if _unsigned(v) else ANY
     if a.dtype.kind in "iub":
         return Range(int(a.min()), int(a.max()))
+    if a.size == 1:
+        number = float(a.item())
+        return ANY if np.isnan(number) else Range(number, number)
     wide = a.astype(np.float64)
     seen = wide[~np.isnan(wide)]
     return Range(float(seen.min()), float(seen.max())) if seen.size else ANY
@@ -109,16 +112,22 @@ def _extreme(edit: Editor, v: Value, depth: int) -> Range:
 def _sum(edit: Editor, v: Value, depth: int) -> Range:
     if not v.dtype.is_float:
         return ANY  # integers wrap
-    a, b = (value_range(edit, x, depth) for x in edit.operands(v.node))
-    return Range(max(a.low, b.low), inf) if min(a.low, b.low) >= 0 else ANY
+    x, y = edit.operands(v.node)
+    low = value_range(edit, x, depth).low
+    if low < 0:
+        return ANY
+    other = value_range(edit, y, depth).low
+    return Range(max(low, other), inf) if other >= 0 else ANY
 
 
 def _quotient(edit: Editor, v: Value, depth: int) -> Range:
     if not v.dtype.is_float:
         return ANY
-    a, b = (value_range(edit, x, depth) for x in edit.operands(v.node))
+    x, y = edit.operands(v.node)
+    if value_range(edit, x, depth).low < 0:
+        return ANY
     # a range from 0 on has -0 in it, by which a quotient is negative
-    return POSITIVE if a.low >= 0 and b.low > 0 else ANY
+    return POSITIVE if value_range(edit, y, depth).low > 0 else ANY
 
 
 def _product(edit: Editor, v: Value, depth: int) -> Range:

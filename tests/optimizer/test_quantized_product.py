@@ -344,6 +344,52 @@ def test_zero_points_of_weights_and_activations_leave_one_sum():
     np.testing.assert_array_equal(got, want)
 
 
+OFFSETS = {
+    # what follows (total, a, b), each in the shape of the total
+    "(t - a) + b": lambda g, t, a, b: g.add(g.sub(t, a), b),
+    "b + (t - a)": lambda g, t, a, b: g.add(b, g.sub(t, a)),
+    "(t + a) - b": lambda g, t, a, b: g.sub(g.add(a, t), b),
+    "(t + a) + b": lambda g, t, a, b: g.add(g.add(t, a), b),
+    "(t - a) - b": lambda g, t, a, b: g.sub(g.sub(t, a), b),
+}
+
+
+def with_vectors(build: Any, size: int = 5) -> Graph:
+    """Build on a product of integers and two vectors, all in the shape of the product."""
+
+    def graph(g, x, a, b):
+        w = g.constant(weights("int8", 7, 5))
+        total = g.matmul(g.cast(x, DType.UINT8), w, out_dtype=DType.INT32)
+        return build(g, total, *(g.broadcast(v, total.shape) for v in (a, b)))
+
+    inputs = {"x": ("int32", ["n", 7]), "a": ("int32", [1, size]), "b": ("int32", [1, 5])}
+    return build_graph(graph, inputs)
+
+
+@pytest.mark.parametrize("case", OFFSETS)
+def test_vectors_that_are_computed_while_running_are_added_up_first(case):
+    graph = with_vectors(OFFSETS[case])
+    out, _ = optimized(graph, integer_offsets=1)
+    assert sum(ops(out)[fn] for fn in ("add", "sub")) == 2
+    rng = np.random.default_rng(0)
+    feed = {n: rng.integers(-(2**31), 2**31, s, dtype=np.int32) for n, s in
+            {"x": (3, 7), "a": (1, 5), "b": (1, 5)}.items()}  # fmt: skip
+    (want,), (got,) = (cpu_eval_graph(g, feed).values() for g in (graph, out))
+    np.testing.assert_array_equal(got, want)
+
+
+OTHER_OFFSETS = {
+    "an inner sum that is read elsewhere": (lambda g, t, a, b: (s := g.sub(t, a), g.add(s, b)), 5),
+    "vectors of different shapes": (lambda g, t, a, b: g.add(g.sub(t, a), b), 1),
+    "no product": (lambda g, t, a, b: g.add(g.sub(g.mul(t, t), a), b), 5),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_OFFSETS)
+def test_other_sums_of_vectors_stay(case):
+    optimized(with_vectors(*OTHER_OFFSETS[case]), integer_offsets=0)
+
+
 def test_weights_that_need_nine_bits_keep_sixteen():
     def build(g, x):
         w, zero = (g.constant(np.array(a, np.uint8)) for a in ([[0, 255]], 100))

@@ -22,17 +22,24 @@ from kn_graph.graph import Graph
 from kn_graph.op import Op
 from kn_graph.ops.conv import Conv
 from kn_graph.ops.elementwise import Binary
-from kn_graph.ops.layout import Slice, View
+from kn_graph.ops.layout import Broadcast, Slice, View
 from kn_graph.ops.matmul import MatMul
 from kn_graph.optimizer.compact import compact_constant
+from kn_graph.optimizer.constants import known_shape
 from kn_graph.optimizer.editor import Editor
 from kn_graph.optimizer.polynomial import function
-from kn_graph.optimizer.quantization import Dequantized, codes_behind, uniform, usable_scale
+from kn_graph.optimizer.quantization import (
+    LARGEST,
+    Dequantized,
+    codes_behind,
+    uniform,
+    usable_scale,
+)
 from kn_graph.optimizer.rule import Refused, Rule
 from kn_graph.optimizer.settings import OptimizerSettings
 from kn_graph.value import Node, Value
 
-__all__ = ["FIRST", "RULES", "IntegerBias", "IntegerProduct", "NarrowWeights"]
+__all__ = ["FIRST", "RULES", "IntegerBias", "IntegerOffsets", "IntegerProduct", "NarrowWeights"]
 
 Array = np.ndarray[Any, Any]
 
@@ -258,7 +265,10 @@ class NarrowWeights(Rule[Narrow]):
         a = w.constant
         if a is None or w.dtype is not DType.INT16 or x.dtype not in EIGHT_BITS:
             return None
-        narrow = narrowed(a)
+        key = (w, "narrowed", 0)  # looked at once, however often the product is
+        if key not in edit.steps:
+            edit.steps[key] = narrowed(a)
+        narrow = edit.steps[key]
         return None if narrow is None else Narrow(node, x, narrow)
 
     def rewrite(self, edit: Editor, found: Narrow) -> Value:
@@ -298,12 +308,7 @@ class IntegerBias(Rule[Biased]):
             bias = bias + constant if fn == "add" else bias - constant.astype(np.int64)
             steps.append(fn)
             v = x
-        base = v
-        while isinstance(base.node.op, (View, Slice)):
-            (base,) = edit.operands(base.node)
-        if not isinstance(base.node.op, (Conv, MatMul)) or steps in ([], ["add"]):
-            return None
-        return Biased(v, bias)
+        return Biased(v, bias) if _is_product(edit, v) and steps not in ([], ["add"]) else None
 
     def rewrite(self, edit: Editor, found: Biased) -> Value:
         """Add once."""
@@ -311,5 +316,78 @@ class IntegerBias(Rule[Biased]):
         return g.add(x, g.broadcast(g.constant(found.bias.astype(np.int32)), x.shape))
 
 
+def _is_product(edit: Editor, v: Value) -> bool:
+    """Return whether a value is an integer product, or a part of one."""
+    while isinstance(v.node.op, (View, Slice)):
+        (v,) = edit.operands(v.node)
+    return isinstance(v.node.op, (Conv, MatMul))
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """An integer product, and two small tensors that are repeated and added to it.
+
+    Attributes:
+        x: the product.
+        first: what is added first.
+        second: what is added then.
+        signs: 1 or -1 for each.
+    """
+
+    x: Value
+    first: Value
+    second: Value
+    signs: tuple[int, int]
+
+
+class IntegerOffsets(Rule[Offsets]):
+    """(conv(x, w) - a) + b = conv(x, w) + (b - a) where a and b are the same for many elements."""
+
+    name = "integer_offsets"
+    roots: ClassVar[tuple[type[Op], ...]] = (Binary,)
+    functions = frozenset({"add", "sub"})
+    setting = "fuse_quantized"
+
+    def match(self, edit: Editor, node: Node, settings: OptimizerSettings) -> Offsets | None:
+        """Look at a sum of a sum that nobody else reads."""
+        outer = None if node.results[0].dtype is not DType.INT32 else _offset(edit, node)
+        inner = None if outer is None else _offset(edit, outer[0].node)
+        if outer is None or inner is None or edit.uses(outer[0]) != 1:
+            return None
+        (x, first, sign), (_, second, outer_sign) = inner, outer
+        if first.shape != second.shape or not _is_product(edit, x):
+            return None
+        return Offsets(x, first, second, (sign, outer_sign))
+
+    def rewrite(self, edit: Editor, found: Offsets) -> Value:
+        """Add up what is repeated, then repeat and add it."""
+        g, x = edit.graph, found.x
+        first, second = found.signs
+        if first == second:
+            total = g.add(found.first, found.second)
+        else:
+            total = g.sub(
+                *((found.first, found.second) if first > 0 else (found.second, found.first))
+            )
+        repeated = g.broadcast(total, x.shape)
+        return g.sub(x, repeated) if first == second == -1 else g.add(x, repeated)
+
+
+def _offset(edit: Editor, node: Node) -> tuple[Value, Value, int] | None:
+    """Return what a small tensor is added to or subtracted from, the small tensor, and its sign."""
+    fn = function(node.op)
+    if fn not in ("add", "sub"):
+        return None
+    x, other = edit.operands(node)
+    if fn == "add" and isinstance(x.node.op, Broadcast):
+        x, other = other, x
+    if not isinstance(other.node.op, Broadcast):
+        return None
+    (small,) = edit.operands(other.node)
+    known = known_shape(small.shape)
+    few = known is not None and prod(known) <= LARGEST
+    return (x, small, 1 if fn == "add" else -1) if few else None
+
+
 FIRST = (IntegerProduct(),)
-RULES = (*FIRST, NarrowWeights(), IntegerBias())
+RULES = (*FIRST, NarrowWeights(), IntegerBias(), IntegerOffsets())
