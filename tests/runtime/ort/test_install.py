@@ -68,6 +68,7 @@ import kn_runtime.ort as ours
 import kn_runtime.ort.errors as errors
 assert importlib.util.find_spec("onnxruntime").origin == "kn_runtime.ort"
 assert metadata.version("onnxruntime") == onnxruntime.__version__
+assert type(metadata.distribution("onnxruntime")).__module__ == "kn_runtime.ort.install"
 assert metadata.version("numpy")
 assert sum(d.name == "onnxruntime" for d in metadata.distributions()) >= 1
 assert onnxruntime.InferenceSession is collection.InferenceSession is ours.InferenceSession
