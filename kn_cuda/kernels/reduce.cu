@@ -3,43 +3,81 @@
 //     K::Acc                     type that is accumulated in
 //     K::start()                 what changes nothing
 //     K::Combine::of(a, b)       combines two
-//     K::finish(acc, n)          the result of n.reduced elements
+//     K::finish(acc, n)          the result of all elements
 //     K::end(p, n, i, result)    stores the i-th result
+//
+// With SPLIT a row is reduced in n.parts of n.chunk elements, which are rows of their own.
 
-// GROUP threads, a warp or the whole block, reduce a row together.
+// Combines every step-th vector of a row. What is added up are totals of a few: errors stay small.
+template <class K>
+KN_FN typename K::Acc accumulated(
+    const typename K::Pointers& p, const typename K::Numbers& n, typename K::Index row,
+    typename K::Index first, typename K::Index step
+) {
+    using Index = typename K::Index;
+    using Acc = typename K::Acc;
+    const int FEW = 16;
+    Index begin = 0, end = n.reduced;
+    if constexpr (K::SPLIT) {  // neighbours are the same part of different rows
+        begin = row / n.rows * n.chunk;
+        row %= n.rows;
+        if (begin + n.chunk < end) end = begin + n.chunk;
+    }
+    const Index start = located(row, n.kept, n.x_kept);
+    Acc total = K::start();
+    for (Index j = begin + first * K::VECTOR; j < end;) {
+        Acc few = K::start();
+        for (int k = 0; k < FEW && j < end; k++, j += step * K::VECTOR) {
+            const auto x = load<K::VECTOR>(p.x + start + located(j, n.gone, n.x_gone));
+            for (int v = 0; v < K::VECTOR; v++) few = K::Combine::of(few, Acc(widened(x.lane[v])));
+        }
+        total = K::Combine::of(total, few);
+    }
+    return total;
+}
+
+// A warp or a block reduces a row: its elements lie side by side.
 template <class K>
 KN_DEVICE void reduce_rows(const typename K::Pointers& p, const typename K::Numbers& n) {
     using Index = typename K::Index;
     using Acc = typename K::Acc;
-    const Index lane = threadIdx.x % K::GROUP, group = threadIdx.x / K::GROUP;
-    const Index groups = K::THREADS / K::GROUP;
-    // rounded up: all threads of a block meet at its barriers
-    const Index end = (n.rows + groups - 1) / groups * groups;
     KN_SHARED(Acc, room, K::THREADS / 32);
-    for (Index row = Index(blockIdx.x) * groups + group; row < end; row += Index(gridDim.x) * groups) {
-        const bool inside = row < n.rows;
-        const Index first = inside ? located(row, n.kept, n.x_kept) : Index(0);
-        Acc acc = K::start();
-        for (Index j = inside ? lane : n.reduced; j < n.reduced; j += K::GROUP) {
-            const Index at = first + located(j, n.gone, n.x_gone);
-            acc = K::Combine::of(acc, Acc(widened(p.x[at])));
-        }
-        if constexpr (K::GROUP == 32) acc = warp_combined<typename K::Combine>(acc);
-        else acc = block_combined<K::THREADS, typename K::Combine>(acc, room);
-        if (inside && lane == 0) K::end(p, n, row, K::finish(acc, n));
+    const Index lane = threadIdx.x % K::GROUP;
+    for (Index row = first_row<K>(); row < n.rows * n.parts; row += all_rows<K>()) {
+        const Acc own = accumulated<K>(p, n, row, lane, Index(K::GROUP));
+        const Acc acc = group_combined<K, typename K::Combine>(own, room);
+        if (lane == 0) K::end(p, n, row, K::finish(acc, n));
     }
 }
 
-// A thread reduces all elements of a result by itself: neighbours read side by side, or there are few.
+// A block reduces 32 rows that lie side by side, each with a thread of every warp.
+template <class K>
+KN_DEVICE void reduce_columns(const typename K::Pointers& p, const typename K::Numbers& n) {
+    using Index = typename K::Index;
+    using Acc = typename K::Acc;
+    const int SIDE = 32, LINES = K::THREADS / SIDE;
+    KN_SHARED(Acc, room, K::THREADS);
+    const Index lane = threadIdx.x % SIDE, line = threadIdx.x / SIDE;
+    const Index rows = n.rows * n.parts;
+    for (Index first = Index(blockIdx.x) * SIDE; first < rows; first += Index(gridDim.x) * SIDE) {
+        const Index row = first + lane;
+        if (row < rows) room[threadIdx.x] = accumulated<K>(p, n, row, line, Index(LINES));
+        __syncthreads();
+        if (row < rows && line == 0) {
+            Acc acc = room[lane];
+            for (int other = 1; other < LINES; other++)
+                acc = K::Combine::of(acc, room[other * SIDE + lane]);
+            K::end(p, n, row, K::finish(acc, n));
+        }
+        __syncthreads();
+    }
+}
+
+// A thread reduces a row by itself: there are few elements.
 template <class K>
 KN_DEVICE void reduce_each(const typename K::Pointers& p, const typename K::Numbers& n) {
     using Index = typename K::Index;
-    using Acc = typename K::Acc;
-    for (Index row = first_thread<Index>(); row < n.rows; row += all_threads<Index>()) {
-        const Index first = located(row, n.kept, n.x_kept);
-        Acc acc = K::start();
-        for (Index j = 0; j < n.reduced; j++)
-            acc = K::Combine::of(acc, Acc(widened(p.x[first + located(j, n.gone, n.x_gone)])));
-        K::end(p, n, row, K::finish(acc, n));
-    }
+    const Index end = n.rows * n.parts;
+    for (Index row = first_thread<Index>(); row < end; row += all_threads<Index>())
+        K::end(p, n, row, K::finish(accumulated<K>(p, n, row, Index(0), Index(1)), n));
 }

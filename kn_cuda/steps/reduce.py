@@ -1,112 +1,102 @@
-"""Reductions."""
+"""Reductions, and where extremes are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kn_cuda.axes import blocks_for, in_order, joined
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import UnsupportedError
-from kn_cuda.expression import literal
+from kn_cuda.calls import Launch, Status
 from kn_cuda.lowering import Calls, Lowering
-from kn_cuda.types import compute_type, wide
-from kn_graph.dim import Size, size_prod
-from kn_graph.dtype import DType, Kind
-from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo, identity_of
+from kn_cuda.reduction import FEW, Reduction
+from kn_cuda.types import compute_type
+from kn_graph.dim import Size, Symbol, evaluate, size_min, size_prod, size_sum
+from kn_graph.errors import ExecutionError, KnError
+from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
+from kn_graph.types import Shape
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Step
 
 __all__ = ["arg_reduce", "reduce", "reduce_to"]
 
-COMBINE: Mapping[str, str] = {
-    "sum": "a + b",
-    "mean": "a + b",
-    "prod": "a * b",
-    "max": "a > b || a != a ? a : b",
-    "min": "a < b || a != a ? a : b",
-    "any": "a || b",
-    "all": "a && b",
-}
-"""A NaN stays what it is."""
-
-WIDE_ROW = 1024
-"""Elements from which on a block reduces a row, and not a warp."""
-
-FEW = 16
-"""Elements up to which a thread reduces a row by itself."""
-
 
 def reduce(low: Lowering, step: Step, op: Reduce) -> Calls:
     """Reduce axes."""
-    (x, type_), dtype = low.typed(step.reads[0]), low.dtype(step.reads[0])
-    kept = [a for a in range(x.layout.rank) if a not in op.axes]
-    gone = _along_memory(x.layout, op.axes)
-    rows, reduced = (size_prod([x.layout.sizes[a] for a in axes]) for axes in (kept, gone))
-    group = _group(x.layout, gone, reduced)
-    b = KernelBuilder("reduce", "reduce_rows" if group else "reduce_each", low.threads)
-    if group:
-        b.constant("GROUP", min(group, low.threads))
-        b.constant("THREADS", low.threads)
-    b.reads("x", x, type_)
-    b.number("rows", rows)
-    b.number("reduced", reduced)
-    for name, axes in (("kept", kept), ("gone", gone)):
-        sizes, (strides,) = joined(*(tuple(t[a] for a in axes) for t in
-                                     (x.layout.sizes, x.layout.strides)))  # fmt: skip
-        b.numbers(name, sizes)
-        b.numbers(f"x_{name}", strides)
-    _add_functions(b, op, dtype)
-    low.end(b, step)
-    per_block = low.threads // min(group, low.threads) if group else low.threads
-    return [b.launch(blocks_for(rows, per_block), extent=rows * reduced)]
+    x = step.reads[0]
+    left = [a for a in range(x.layout.rank) if a not in op.axes]
+    kept, gone = _along_memory(x.layout, left), _along_memory(x.layout, op.axes)
+    reduction = Reduction(
+        op.fn, low.dtype(x), low.typed(x), _chosen(x.layout, kept), _chosen(x.layout, gone)
+    )
+    order = [left.index(a) for a in kept]
+    return reduction.calls(low, lambda b: low.end(b, step, order))
 
 
 def reduce_to(low: Lowering, step: Step, op: ReduceTo) -> Calls:
-    """Refuse: there is no kernel yet."""
-    raise UnsupportedError("there is no kernel for it")
+    """Reduce the axes whose size becomes 1; sizes that are neither 1 nor the same are an error."""
+    x = step.reads[0]
+    old, new = x.layout.sizes, step.shape
+    wrong = [(m - 1) * (m - n) for n, m in zip(old, new, strict=True)]
+    bad = size_min(1, size_sum([n * n for n in wrong]))
+
+    def error(words: Sequence[int], env: Mapping[Symbol, int]) -> KnError | None:
+        if not words[0]:
+            return None
+        sizes = ([evaluate(n, env) for n in shape] for shape in (old, new))
+        return ExecutionError("cannot reduce {} to {}".format(*sizes))
+
+    # along an axis that stays there is one element to reduce, and along another all of them
+    order = in_order(x.layout.strides)
+    steps = tuple(x.layout.strides[a] for a in order)
+    kept = (tuple(new[a] for a in order), steps)
+    gone = (tuple(old[a] - new[a] + 1 for a in order), steps)
+    reduction = Reduction(op.fn, low.dtype(x), low.typed(x), kept, gone, guard=1 - bad)
+    calls = reduction.calls(low, lambda b: low.end(b, step, order))
+    return calls if bad == 0 else [_report(Status(error), bad), *calls]
+
+
+def _report(status: Status, guard: Size) -> Launch:
+    """Return a launch that says that sizes are wrong."""
+    b = KernelBuilder("fill", "fill_report", 32)
+    b.writes("status", status, "int64_t")
+    b.number("word", 1)
+    return b.launch(1, guard=guard)
 
 
 def arg_reduce(low: Lowering, step: Step, op: ArgReduce) -> Calls:
-    """Refuse: there is no kernel yet."""
-    raise UnsupportedError("there is no kernel for it")
+    """Find extremes."""
+    x, type_ = low.typed(step.reads[0])
+    layout, length = x.layout, x.layout.sizes[op.axis]
+    left = [a for a in range(layout.rank) if a != op.axis]
+    kept = _along_memory(layout, left)
+    alone = layout.strides[op.axis] != 1 or (isinstance(length, int) and length <= FEW)
+    group = 1 if alone else min(low.threads, 256)
+    b = KernelBuilder("arg", "arg_rows", low.threads)
+    for name, number in (("THREADS", low.threads), ("GROUP", group), ("LAST", op.last)):
+        b.constant(name, number)
+    acc = compute_type(low.dtype(x))
+    b.type("Acc", acc)
+    b.reads("x", x, type_)
+    sizes, (strides,) = joined(*_chosen(layout, kept))
+    rows = size_prod(sizes)
+    b.number("rows", rows)
+    b.number("length", length)
+    b.number("stride", layout.strides[op.axis])
+    b.numbers("kept", sizes)
+    b.numbers("x_kept", strides)
+    sign = ">" if op.largest else "<"
+    b.code(
+        f"KN_DEVICE static bool beats(Acc a, Acc b) {{ return a {sign} b || (a != a && b == b); }}"
+    )
+    low.end(b, step, [left.index(a) for a in kept])
+    return [b.launch(blocks_for(rows, low.threads // group), extent=rows * length)]
 
 
-def _along_memory(layout: StridedLayout, axes: tuple[int, ...]) -> list[int]:
+def _along_memory(layout: StridedLayout, axes: Sequence[int]) -> list[int]:
     order = in_order(tuple(layout.strides[a] for a in axes))
     return [axes[i] for i in order]
 
 
-def _group(layout: StridedLayout, gone: list[int], reduced: Size) -> int:
-    """Return how many threads reduce a row: 0 for one by itself."""
-    if isinstance(reduced, int) and reduced <= FEW:
-        return 0
-    along = gone and layout.strides[gone[-1]] == 1
-    if not along:
-        return 0
-    return 256 if isinstance(reduced, int) and reduced > WIDE_ROW else 32
-
-
-def _add_functions(b: KernelBuilder, op: Reduce, dtype: DType) -> None:
-    acc = compute_type(dtype)
-    b.type("Acc", acc)
-    start = literal(identity_of(op.fn, dtype), dtype)
-    b.code(f"KN_DEVICE static Acc start() {{ return {start}; }}")
-    text = COMBINE[op.fn]
-    if dtype.is_int and op.fn in ("sum", "mean", "prod"):  # wraps
-        unsigned = "uint64_t" if dtype.bits > 32 else "uint32_t"
-        text = f"Acc({text.replace('a', f'{unsigned}(a)').replace(' b', f' {unsigned}(b)')})"
-    b.code(f"struct Combine {{ KN_DEVICE static Acc of(Acc a, Acc b) {{ return {text}; }} }};")
-    b.code(
-        f"KN_DEVICE static Acc finish(Acc acc, const Numbers& n) {{ return {_finish(op, dtype)}; }}"
-    )
-
-
-def _finish(op: Reduce, dtype: DType) -> str:
-    """Return the result of an accumulated number; integers have no NaN, and are truncated."""
-    if op.fn != "mean":
-        return "acc"
-    count = wide(dtype)
-    if dtype.kind in (Kind.INT, Kind.UINT):
-        divisor = "int64_t(n.reduced)" if dtype is not DType.UINT64 else "uint64_t(n.reduced)"
-        return f"n.reduced ? Acc(acc / {divisor}) : Acc(0)"
-    return f"acc / {compute_type(count)}(n.reduced)"
+def _chosen(layout: StridedLayout, axes: Sequence[int]) -> tuple[Shape, Shape]:
+    """Return the sizes and strides of some axes."""
+    return tuple(layout.sizes[a] for a in axes), tuple(layout.strides[a] for a in axes)
