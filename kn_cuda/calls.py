@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kn_cuda.conv_graph import ConvGraph
 from kn_cuda.options import Math
 from kn_cuda.source import KernelSource
 from kn_graph.dim import Size, Symbol
@@ -128,7 +129,7 @@ class Gemm:
     title = "gemm"
 
 
-Request = Gemm
+Request = Gemm | ConvGraph
 """What is asked of a library; `Backend.library` has a function for each."""
 
 

@@ -132,7 +132,7 @@ class CudaExecutor:
             if found is None:
                 target = CudaTarget(self.backend.arch, self.options)
                 plan = plan_graph(graph, target, self._plan_options)
-                skeleton = Skeleton(plan, self.options, self._plan_options)
+                skeleton = Skeleton(plan, self.options, self._plan_options, target.arch)
                 found = self._loaded[graph] = self._load(skeleton)
         return found
 

@@ -25,6 +25,8 @@ import numpy as np
 from kn_cuda.backend import ALIGNMENT, Grid, Memory
 from kn_cuda.cache import DiskCache, cache_folder, key_of
 from kn_cuda.calls import Gemm, Request
+from kn_cuda.conv_graph import ConvGraph
+from kn_cuda.host_conv import convolve, places
 from kn_cuda.source import KernelSource, unit_text
 from kn_graph.dtype import DType
 from kn_graph.errors import CompileError, DeviceUnavailableError, InternalError
@@ -229,4 +231,17 @@ def _gemm(request: Gemm, pointers: list[int], numbers: list[int]) -> int:
     return outer
 
 
-_LIBRARIES: Mapping[type[Any], Callable[[Any, list[int], list[int]], int]] = {Gemm: _gemm}
+def _conv(request: ConvGraph, pointers: list[int], numbers: list[int]) -> int:
+    """Convolve dense tensors; the batch, the channels and no axis of x is empty."""
+    views = [
+        _strided(address, dtype, layout.sizes, layout.strides) if address else None
+        for address, (dtype, layout) in zip(pointers, places(request, numbers), strict=True)
+    ]
+    convolve(request, numbers, views)
+    return 1
+
+
+_LIBRARIES: Mapping[type[Any], Callable[[Any, list[int], list[int]], int]] = {
+    ConvGraph: _conv,
+    Gemm: _gemm,
+}

@@ -9,8 +9,7 @@ from kn_cuda.axes import MAX_RANK
 from kn_cuda.calls import Refusal, UnsupportedError
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.steps.attention import attention
-from kn_cuda.steps.conv import conv
-from kn_cuda.steps.conv_transpose import conv_transpose
+from kn_cuda.steps.conv import conv, conv_transpose
 from kn_cuda.steps.index import gather, gather_elements, gather_nd, scatter_elements, scatter_nd
 from kn_cuda.steps.layout import concat, pad
 from kn_cuda.steps.matmul import matmul

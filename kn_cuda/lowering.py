@@ -35,11 +35,13 @@ class Lowering:
         plan: whose steps are lowered.
         options: how graphs run.
         buffers: those of the plan, then temporaries that live for one step.
+        arch: what the device is.
         kept_arrays: constants that are uploaded in another form than the plan has.
     """
 
     plan: Plan
     options: CudaOptions
+    arch: str = "sm_90"
     buffers: list[Buffer] = field(default_factory=list)
     kept_arrays: list[Array] = field(default_factory=list)
     _known: dict[tuple[Any, ...], Constant] = field(default_factory=dict)

@@ -140,9 +140,15 @@ class Skeleton:
         unpacked: constants of the plan that somebody reads as they are.
     """
 
-    def __init__(self, plan: Plan, options: CudaOptions, plan_options: PlanOptions) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        options: CudaOptions,
+        plan_options: PlanOptions,
+        arch: str = "sm_90",
+    ) -> None:
         self.plan, self.options = plan, options
-        self.lowering = Lowering(plan, options)
+        self.lowering = Lowering(plan, options, arch)
         lowered = [lower_step(self.lowering, step) for step in plan.steps]
         count, planned = len(self.lowering.buffers), len(plan.buffers)
         self.roots = [plan.root(b) if b < planned else b for b in range(count)]
