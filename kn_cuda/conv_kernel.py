@@ -1,4 +1,4 @@
-"""Our own kernels of convolutions: see `kernels/conv.cu`. They take any type, stride and program."""
+"""Our kernels of convolutions: see `kernels/conv.cu`. They take any type, stride and program."""
 
 from __future__ import annotations
 

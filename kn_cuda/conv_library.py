@@ -1,7 +1,7 @@
 """Convolutions by cuDNN: as one graph with what is behind, or alone with a launch behind.
 
-What cuDNN accepts says `kn_cuda.verdict`. Of all ways that it accepts the one of the fewest launches
-is taken: it may be worth a copy to have the channels side by side.
+What cuDNN accepts says `kn_cuda.verdict`. Of all ways that it accepts the one of the fewest
+launches is taken: it may be worth a copy to have the channels side by side.
 """
 
 from __future__ import annotations

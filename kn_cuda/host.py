@@ -234,8 +234,8 @@ def _gemm(request: Gemm, pointers: list[int], numbers: list[int]) -> int:
 def _conv(request: ConvGraph, pointers: list[int], numbers: list[int]) -> int:
     """Convolve dense tensors; the batch, the channels and no axis of x is empty."""
     views = [
-        _strided(address, dtype, layout.sizes, layout.strides) if address else None
-        for address, (dtype, layout) in zip(pointers, places(request, numbers), strict=True)
+        _strided(address, *place) if address else None
+        for address, place in zip(pointers, places(request, numbers), strict=True)
     ]
     convolve(request, numbers, views)
     return 1

@@ -14,33 +14,39 @@ from kn_graph.dtype import DType
 from kn_graph.ops.conv import Conv, ConvTranspose
 from kn_graph.random_bits import RandomStreams
 from kn_graph.scalar import evaluate_scalar
-from kn_plan.layout import StridedLayout
 
 __all__ = ["convolve", "places"]
 
 Array = np.ndarray[Any, Any]
 
 
-def places(request: ConvGraph, numbers: list[int]) -> list[tuple[DType, StridedLayout]]:
-    """Return the type and the place in memory of x, w, y, the bias and the residual."""
+Place = tuple[DType, tuple[int, ...], tuple[int, ...]]
+"""Type, sizes and strides of a tensor."""
+
+
+def places(request: ConvGraph, numbers: list[int]) -> list[Place]:
+    """Return the place in memory of x, w, y, the bias and the residual."""
     images, channels, outputs = numbers[:3]
     x, kernel, y, *_ = request.rows(numbers)
     given = channels if request.transposed else outputs
     each = (outputs if request.transposed else channels) // request.groups
     shapes = [(images, channels, *x), (given, each, *kernel), (images, outputs, *y)]
-    layouts = [_laid(shape, request.channels_last) for shape in shapes]
-    types = (request.dtype, request.dtype, request.out, request.dtype, request.dtype)
-    added = [StridedLayout.contiguous((outputs,)), layouts[2]]
-    return list(zip(types, [*layouts, *added], strict=True))
+    types = (request.dtype, request.dtype, request.out)
+    found = [
+        (dtype, shape, _strides(shape, request.channels_last))
+        for dtype, shape in zip(types, shapes, strict=True)
+    ]
+    return [*found, (request.dtype, (outputs,), (1,)), (request.dtype, *found[2][1:])]
 
 
-def _laid(shape: Sequence[int], last: bool) -> StridedLayout:
-    """Return the layout of a tensor without gaps."""
-    if not last:
-        return StridedLayout.contiguous(shape)
-    rank = len(shape)
-    dense = StridedLayout.contiguous([shape[a] for a in (0, *range(2, rank), 1)])
-    return dense.permute((0, rank - 1, *range(1, rank - 1)))
+def _strides(shape: Sequence[int], last: bool) -> tuple[int, ...]:
+    """Return the strides of a tensor without gaps."""
+    found = dict.fromkeys(range(len(shape)), 0)
+    step = 1
+    for axis in reversed((0, *range(2, len(shape)), 1) if last else range(len(shape))):
+        found[axis] = step
+        step *= shape[axis]
+    return tuple(found.values())
 
 
 def convolve(request: ConvGraph, numbers: list[int], views: Sequence[Array | None]) -> None:
@@ -49,7 +55,7 @@ def convolve(request: ConvGraph, numbers: list[int], views: Sequence[Array | Non
     Args:
         request: what is asked.
         numbers: see `ConvGraph`.
-        views: x [N, C, *spatial], w, y, the bias [M] and the residual, or None for what is not there.
+        views: x [N, C, *spatial], w, y, bias [M] and residual; None for what is not there.
     """
     x, w, y, bias, residual = (None if v is None else v.astype(np.float32) for v in views)
     assert x is not None and w is not None and y is not None  # noqa: PT018

@@ -108,7 +108,6 @@ KN_DEVICE void conv_tiled(const typename K::Pointers& p, const typename K::Numbe
                     for (int j = 0; j < 4; j++) acc[i][j] = K::add(acc[i][j], left[i], right[j]);
                 }
             }
-            __syncthreads();
         }
         KN_UNROLL
         for (int i = 0; i < DOWN; i++) {
