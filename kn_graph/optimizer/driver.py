@@ -116,11 +116,16 @@ class _Phase:
 
 
 class _Worklist:
-    """Nodes to look at, each at most once at a time, in order."""
+    """Nodes to look at, each at most once at a time, in order.
+
+    Attributes:
+        fresh: those that were never taken; neither were those that read them, which come later.
+    """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._queue = deque(nodes)
         self._waiting = set(nodes)
+        self.fresh = set(nodes)
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -135,6 +140,7 @@ class _Worklist:
             return None
         node = self._queue.popleft()
         self._waiting.discard(node)
+        self.fresh.discard(node)
         return node
 
 
@@ -203,6 +209,7 @@ def _look_again(
         for operand in edit.operands(node):
             work.add(operand.node)
     for _ in range(REACH):
+        nodes = [node for node in nodes if node not in work.fresh]
         if not nodes:
             break
         for node in nodes:
