@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from functools import wraps
+from mmap import PAGESIZE
 from typing import ParamSpec, TypeVar
 
 __all__ = ["uncollected"]
@@ -14,6 +15,9 @@ T = TypeVar("T")
 
 LEAST = 200_000
 """So many objects are set aside at least before all are looked at: some 20 MB."""
+
+ROOM = 64 << 20
+"""By so many bytes, and a quarter, the process may grow before: weights are few objects."""
 
 
 def uncollected(f: Callable[P, T]) -> Callable[P, T]:
@@ -41,23 +45,38 @@ class _Aside:
     """Objects that only a full collection looks at; when the next one is due.
 
     The collector makes one when what it has kept grew by a quarter, which it does not see of these:
-    so the same rule is applied here.
+    so the same rule is applied here, and to the memory of the process.
     """
 
     def __init__(self) -> None:
         self._count, self._most = 0, LEAST
+        self._bytes = _most_bytes()
 
     def put_young(self) -> None:
         """Set all objects aside that the collector has not seen, or let it see everything."""
         if gc.get_freeze_count():
             return  # frozen by somebody who wants them to stay so
         self._count += gc.get_count()[0]
-        if self._count < self._most:
+        if self._count < self._most and _resident() <= self._bytes:
             gc.freeze()
             gc.unfreeze()
         else:
             gc.collect()
             self._count, self._most = 0, max(LEAST, len(gc.get_objects()) // 4)
+            self._bytes = _most_bytes()
+
+
+def _most_bytes() -> int:
+    return _resident() * 5 // 4 + ROOM
+
+
+def _resident() -> int:
+    """Return the bytes of memory that the process has; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[1]) * PAGESIZE
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 _aside = _Aside()

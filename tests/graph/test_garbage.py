@@ -96,3 +96,13 @@ def test_objects_that_somebody_froze_stay_frozen():
         assert gc.get_freeze_count() >= frozen - 10
     finally:
         gc.unfreeze()
+
+
+@pytest.mark.usefixtures("nothing_aside")
+def test_garbage_that_was_set_aside_is_collected_when_the_process_has_grown(monkeypatch):
+    first = weakref.ref(cycles(1)[0])
+    cycles(1)
+    assert first() is not None
+    monkeypatch.setattr(garbage, "_resident", lambda: 1 << 50)
+    cycles(1)
+    assert first() is None
