@@ -40,7 +40,7 @@ static void panel_rows(kn_tile t, int64_t rows, int64_t cols, int far_left, int 
     }
 }
 
-static void write_directly(kn_tile *t, const kn_finish *f, int64_t col) {
+static void write_directly(kn_tile *t, const kn_finish *f, int64_t col, int stream) {
     t->out = f->out + col;
     t->out_step = f->out_row;
     t->bias = f->bias ? f->bias + col : 0;
@@ -48,13 +48,14 @@ static void write_directly(kn_tile *t, const kn_finish *f, int64_t col) {
     t->residual_step = f->residual_row;
     t->low = f->low;
     t->high = f->high;
+    t->stream = stream && (uintptr_t)t->out % KN_VB == 0 && t->out_step % VF == 0;
 }
 
 void kn_block_panel(const kn_block *b, kn_tile t, int64_t col, int last) {
     const int64_t left = b->cols - col;
     t.part = b->part + col;
     t.part_step = b->part_step;
-    if (last && b->direct && left >= kn_panel_width(left)) write_directly(&t, &b->finish, col);
+    if (last && b->direct && left >= kn_panel_width(left)) write_directly(&t, &b->finish, col, b->stream);
     panel_rows(t, b->rows, left, b->far_left && col == 0, b->far_result);
 }
 

@@ -8,6 +8,8 @@
 
 #define SHORT 8 // runs of fewer elements are copied
 
+enum { CACHES = 4 << 20 }; // floats that caches have room for
+
 typedef float v4_any __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float v8_any __attribute__((vector_size(32), aligned(4), may_alias));
 
@@ -282,12 +284,21 @@ static void place(work *w, char *const *p, int64_t image, int64_t group, int64_t
     w->block.direct = kn_is_direct(&w->block.finish);
 }
 
+// Whether so much is read and written that nothing of the result stays in the caches for the next step.
+// Storing past them saves reading it first.
+static int is_far(const kn_conv *s, int has_residual) {
+    const int64_t in = s->in[0] * s->in[1] * s->in[2] * s->channels;
+    const int64_t out = s->out[0] * s->out[1] * s->out[2] * s->cols;
+    return s->images * s->groups * (in + out * (has_residual ? 2 : 1)) > CACHES;
+}
+
 static void conv_f32(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
     const kn_conv *s = (const void *)n;
     const int64_t pixels = s->out[0] * s->out[1] * s->out[2];
     const int64_t row_blocks = kn_ceil_div(pixels, s->row_block);
     const int64_t col_blocks = kn_ceil_div(s->cols, s->col_block);
-    work w;
+    work w = {0};
+    w.block.stream = !s->has_program && is_far(s, p[4] != 0);
     divide_windows(&w, s);
     divide_scratch(&w, scratch);
     for (int64_t unit = begin; unit < end; unit++) {
@@ -303,6 +314,7 @@ static void conv_f32(const int64_t *n, char *const *p, char *scratch, int64_t be
                             part / s->groups * pixels + w.first, part % s->groups * s->cols + col,
                             w.block.rows, w.block.cols);
     }
+    if (w.block.stream) vfence();
 }
 
 const kn_entry kn_conv_entries[] = {{"conv_f32", conv_f32}, {0, 0}};

@@ -20,6 +20,10 @@
     st(t->out + i * t->out_step, vclamp(u##i, low, high));                                               \
     st(t->out + i * t->out_step + VF, vclamp(v##i, low, high));
 
+#define STREAM(i)                                                                                        \
+    vstream(t->out + i * t->out_step, vclamp(u##i, low, high));                                          \
+    vstream(t->out + i * t->out_step + VF, vclamp(v##i, low, high));
+
 #define DECLARE_1(i) vf u##i = {0};
 #define LOAD_1(i) u##i = ld(t->part + i * t->part_step);
 #define MULTIPLY_1(i) u##i += set1(p##i[c]) * x;
@@ -60,7 +64,11 @@
             EACH_##n(RESIDUAL)                                                                           \
         }                                                                                                \
         vf low = set1(t->low), high = set1(t->high);                                                     \
-        EACH_##n(STORE)                                                                                  \
+        if (t->stream) {                                                                                 \
+            EACH_##n(STREAM)                                                                             \
+        } else {                                                                                         \
+            EACH_##n(STORE)                                                                              \
+        }                                                                                                \
     }
 
 #define NARROW(n)                                                                                        \

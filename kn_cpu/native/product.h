@@ -31,6 +31,7 @@ typedef struct {
     const float *residual;
     int64_t residual_step;
     float low, high;
+    int64_t stream; // the result is stored past the caches; its rows begin at vectors
     const char *next; // what is needed after this panel, to be fetched meanwhile; or NULL
     int64_t next_bytes, next_step; // step: how far from one element of the depth to the next
 } kn_tile;
@@ -88,6 +89,7 @@ typedef struct {
     int64_t part_step;
     kn_finish finish;
     int direct; // the micro-kernels write the result themselves, where panels are full
+    int stream; // results are stored past the caches where they can be; `vfence` has to follow
     int far_left, far_result; // the left operand, the result are larger than the second cache
 } kn_block;
 

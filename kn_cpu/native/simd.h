@@ -45,6 +45,17 @@ INL char *kn_aligned(void *p) { return (char *)(((uintptr_t)p + 63) & ~(uintptr_
 
 INL vf ld(const float *p) { return *(const vf_any *)p; }
 INL void st(float *p, vf v) { *(vf_any *)p = v; }
+// Stores a vector past the caches, at a multiple of its size; others see it behind `vfence`.
+#if defined(__AVX512F__)
+INL void vstream(float *p, vf v) { _mm512_stream_ps(p, (__m512)v); }
+INL void vfence(void) { _mm_sfence(); }
+#elif defined(__AVX2__)
+INL void vstream(float *p, vf v) { _mm256_stream_ps(p, (__m256)v); }
+INL void vfence(void) { _mm_sfence(); }
+#else
+INL void vstream(float *p, vf v) { st(p, v); }
+INL void vfence(void) {}
+#endif
 INL vi ldi(const int32_t *p) { return *(const vi_any *)p; }
 INL void sti(int32_t *p, vi v) { *(vi_any *)p = v; }
 
