@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from kn_graph.dim import Dim, Size, symbol
 from kn_graph.dim_facts import bounds, provably_ge
-from kn_graph.errors import DTypeError, MalformedModelError, ShapeError
+from kn_graph.errors import DTypeError, MalformedModelError, ShapeError, UnsupportedModelError
 from kn_graph.type_join import TypeJoin
 from kn_graph.types import TensorType, UnrankedType, ValueType
 
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from kn_graph.onnx.context import NodeContext
     from kn_graph.value import Value
 
-__all__ = ["settle"]
+__all__ = ["RankChangeError", "settle"]
 
 Body: TypeAlias = "tuple[Graph, list[Value]]"
+
+
+class RankChangeError(UnsupportedModelError):
+    """What a loop carries changes its rank, and the body needs to know it."""
 
 
 def settle(
@@ -40,6 +44,9 @@ def settle(
 
     Returns:
         The body and what it captures.
+
+    Raises:
+        RankChangeError: the body needs a rank that changes.
     """
     carried = _Carried(ctx, [v.type for v in initial])
     guards = ctx.graph.root.body_guards
@@ -49,7 +56,8 @@ def settle(
             body, captured = convert(carried.types)
         except ShapeError as error:
             if carried.unranked is not None:
-                ctx.unsupported(f"{carried.unranked} ({error.args[0]})")
+                text = f"{ctx.where}: {carried.unranked} ({error.args[0]}). "
+                raise RankChangeError(f"{text}Not an error of your file.") from None
             raise
         outputs = [v.type for v in body.outputs.values()][first_output:]
         if len(outputs) < len(initial):

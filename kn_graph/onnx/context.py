@@ -265,6 +265,10 @@ class NodeContext:
         """Take a subgraph attribute without inputs, convert it here, and return its outputs."""
         return convert_inline(self.graph_attribute(name), self.scope)
 
+    def inline_of(self, proto: onnx.GraphProto, inputs: Sequence[Value]) -> list[Value]:
+        """Convert a subgraph that was taken before here, and return its outputs."""
+        return convert_inline(proto, self.scope, inputs)
+
     def decide(self, value: Value) -> bool | None:
         """Return the truth of a boolean scalar where it is known, or follows from input sizes.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kn_graph.dtype import DType
 from kn_graph.graph import Graph
-from kn_graph.onnx.carried import settle
+from kn_graph.onnx.carried import RankChangeError, settle
 from kn_graph.onnx.registry import converter
 from kn_graph.types import TensorType, ValueType
 from kn_graph.value import Value
@@ -44,8 +46,59 @@ def loop(ctx: NodeContext) -> Sequence[Value]:
     def convert(types: Sequence[ValueType]) -> tuple[Graph, list[Value]]:
         return ctx.body_of(proto, [*counters, *types])
 
-    body, captured = settle(ctx, initial, convert, first_output=1)
+    guards = ctx.graph.root.body_guards
+    before = list(guards)
+    try:
+        body, captured = settle(ctx, initial, convert, first_output=1)
+    except RankChangeError as error:
+        guards[:] = before
+        if trip is None:
+            raise
+        return _unrolled(ctx, proto, trip, condition, initial, error)
     return ctx.graph.loop(body, initial, trip=trip, condition=condition, captured=captured)
+
+
+MAX_UNROLLED = 64
+"""Iterations of a loop that is written out, since a rank changes from one to the next."""
+
+
+def _unrolled(
+    ctx: NodeContext,
+    proto: onnx.GraphProto,
+    trip: Value,
+    condition: Value | None,
+    initial: Sequence[Value],
+    error: RankChangeError,
+) -> Sequence[Value]:
+    """Convert the body once an iteration; how many there are must be known, or be an input."""
+    g, state = ctx.graph, list(initial)
+    (count,) = ctx.axes(trip, "the trip count of a loop with changing ranks", guess=_twice)
+    if count > MAX_UNROLLED:
+        raise error
+    rows: list[list[Value]] = []
+    going: bool | None = True if condition is None else ctx.decide(condition)
+    for iteration in range(count):
+        if going is None:
+            raise error
+        if not going:
+            break
+        counters = [g.constant(np.array(iteration)), g.constant(np.array(True))]
+        shaped = [_like_declared(g, proto, i, v) for i, v in enumerate(counters)]
+        on, *out = ctx.inline_of(proto, [*shaped, *state])
+        going = True if condition is None else ctx.decide(on)
+        state = out[: len(initial)]
+        rows.append(out[len(initial) :])
+    if not rows and ctx.output_count > len(initial):
+        raise error  # of what there is no row, the type is not known
+    return [*state, *(g.stack(row, 0) for row in zip(*rows, strict=True))]
+
+
+def _twice(count: int) -> list[int]:
+    return [2] * count
+
+
+def _like_declared(g: Graph, proto: onnx.GraphProto, index: int, counter: Value) -> Value:
+    return g.view(counter, _counter_type(proto, index, counter.dtype).shape)
 
 
 def _counter_type(proto: onnx.GraphProto, index: int, dtype: DType) -> ValueType:

@@ -18,13 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["convert_bodies", "convert_inline"]
 
 
-def convert_inline(proto: onnx.GraphProto, outer: Scope) -> list[Value]:
-    """Convert a subgraph without inputs into the graph around it, and return its outputs."""
-    if proto.input:
-        raise MalformedModelError(
-            f"subgraph {proto.name!r} has {len(proto.input)} inputs, expected none"
-        )
+def convert_inline(
+    proto: onnx.GraphProto, outer: Scope, inputs: Sequence[Value] = ()
+) -> list[Value]:
+    """Convert a subgraph into the graph around it, with values for its inputs.
+
+    Returns:
+        Its outputs.
+    """
+    _check_count(proto, len(inputs))
     scope = outer.inside(outer.graph, proto)
+    for info, value in zip(proto.input, inputs, strict=True):
+        scope.values[info.name] = value
     scope.loader.convert_nodes(proto.node, scope)
     return _outputs(proto, scope)
 
@@ -63,12 +68,16 @@ def convert_bodies(
 
 
 def _declare_inputs(proto: onnx.GraphProto, types: Sequence[ValueType], scope: Scope) -> None:
-    if len(types) != len(proto.input):
-        raise MalformedModelError(
-            f"subgraph {proto.name!r} has {len(proto.input)} inputs, expected {len(types)}"
-        )
+    _check_count(proto, len(types))
     for info, type in zip(proto.input, types, strict=True):
         scope.values[info.name] = scope.graph.input_of_type(info.name, type)
+
+
+def _check_count(proto: onnx.GraphProto, expected: int) -> None:
+    if len(proto.input) != expected:
+        raise MalformedModelError(
+            f"subgraph {proto.name!r} has {len(proto.input)} inputs, expected {expected}"
+        )
 
 
 def _outputs(proto: onnx.GraphProto, scope: Scope) -> list[Value]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from kn_graph.dim_facts import bounds
@@ -114,6 +115,9 @@ def test_a_decision_inside_of_a_branch_is_taken_where_the_branch_runs() -> None:
         assert cpu_eval_graph(graph, feeds)["z"].shape == shape
 
 
+COMPUTED = "zero = Constant <value = float[1] {0}> () c = Greater(s, zero) axes ="
+
+
 def test_ranks_that_differ_leave_an_unknown_rank() -> None:
     text = """
         g (bool c, float[2, 3] x) => (float[k] y) {
@@ -127,8 +131,15 @@ def test_ranks_that_differ_leave_an_unknown_rank() -> None:
     assert graph.outputs["y"].type == UnrankedType(DType.FLOAT32)
     assert cpu_eval_graph(graph, {"c": flag(True), "x": X})["y"].shape == (3,)
     assert cpu_eval_graph(graph, {"c": flag(False), "x": X})["y"].shape == (2, 3)
+    # what needs the rank needs the condition, which as an input decides about the graph
+    used = text.replace("float[k] y) {", "float[k] u) {", 1).rsplit("}", 1)[0] + "u = Neg(y) }"
+    graph = load(used)
+    for truth, expected in ((True, -X.sum(0)), (False, -X), (True, -X.sum(0))):
+        u = cpu_eval_graph(graph, {"c": flag(truth), "x": X})["u"]
+        np.testing.assert_array_equal(u, expected)
+    computed = used.replace("g (bool c,", "g (float[1] s,").replace("axes =", COMPUTED, 1)
     with pytest.raises(ShapeError, match="rank of this tensor is only known at run time"):
-        load(text.replace("float[k] y) {", "float[k] u) {", 1).rsplit("}", 1)[0] + "u = Neg(y) }")
+        load(computed)
 
 
 def test_branches_of_different_element_types_are_refused() -> None:

@@ -17,6 +17,7 @@ from kn_graph.errors import (
 from kn_graph.ops.control import If, Loop
 from kn_graph.reference import cpu_eval_graph
 from kn_graph.types import NoType, SequenceType, TensorType
+from kn_runtime import Device
 from tests.ops.control_models import X, flag, integer, load, nodes_of, same_as_onnxruntime
 
 # ---- Loop ---------------------------------------------------------------------------------------
@@ -171,12 +172,49 @@ def test_carried_sizes_may_depend_on_the_data() -> None:
         same_as_onnxruntime(text, {"m": integer(count), "x": X[1]})
 
 
-def test_a_rank_that_changes_is_not_supported_and_named() -> None:
-    text = GROW.replace("v = Concat <axis = 0> (both, o)", "v = Neg(both)").replace(
-        "t = Concat <axis = 0> (s, o)",
-        "axes = Constant <value = int64[1] {0}> () t = Unsqueeze(s, axes)",
-    )
+DEEPER = """
+g (int64 m, float[2, 3] x) => (float[k] y, int64[m] ranks) {
+    true = Constant <value = bool {1}> ()
+    y, ranks = Loop (m, true, x) <
+        body = b (int64 i, bool c, float[k] s) => (bool d, float[l] t, int64 r) {
+            d = Identity(c)
+            axes = Constant <value = int64[1] {0}> ()
+            deeper = Unsqueeze(s, axes)
+            t = Neg(deeper)
+            sizes = Shape(t)
+            r = Size(sizes)
+        }
+    >
+}"""
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_ranks_may_change_where_the_number_of_iterations_is_known(device: str) -> None:
+    prepared = Device.parse(device).prepare(load(DEEPER))
+    for count in (3, 1, 2, 3, 8):
+        got = prepared.eval({"m": integer(count), "x": X})
+        shape = (1,) * count + X.shape
+        np.testing.assert_array_equal(got["y"], (X * (-1) ** count).reshape(shape))
+        assert got["ranks"].tolist() == list(range(3, 3 + count))
     with pytest.raises(UnsupportedModelError, match=r"carried value 0 is .* a rank that changes"):
+        prepared.eval({"m": integer(65), "x": X})
+    fixed = DEEPER.replace("true = ", "m = Constant <value = int64 {2}> () true = ", 1)
+    graph = load(fixed.replace("int64 m, ", "", 1))
+    assert not nodes_of(graph, Loop)
+    assert cpu_eval_graph(graph, {"x": X})["y"].shape == (1, 1, 2, 3)
+
+
+def test_a_condition_that_is_known_ends_a_loop_that_changes_ranks() -> None:
+    text = DEEPER.replace(
+        "d = Identity(c)", "two = Constant <value = int64 {2}> () d = Less(i, two)"
+    )
+    graph = load(text)
+    assert cpu_eval_graph(graph, {"m": integer(9), "x": X})["y"].ndim == 5  # for 0, 1 and 2
+
+
+def test_a_rank_that_changes_as_often_as_data_say_is_named() -> None:
+    text = DEEPER.replace("true = ", "n = Add(m, m) true = ", 1).replace("Loop (m", "Loop (n")
+    with pytest.raises(UnsupportedModelError, match="trip count of a loop with changing ranks"):
         load(text)
 
 
