@@ -68,6 +68,7 @@ def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
     free = [n for n in free if equal[n] == n]
     batch = {n: 1 for n in free if n in first}
     rest = [n for n in free if n not in first]
+    chosen: dict[str, int] = {}
     ways = (({**pinned, **batch}, rest), (pinned, free))
     for bodies, numbers in ((within, CANDIDATES), (within, MORE_CANDIDATES), ((), CANDIDATES)):
         for fixed, names in ways:
@@ -80,8 +81,19 @@ def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
     tried = [f"1, {several} for {n!r}" for n in batch] + [f"{several} for {n!r}" for n in rest]
     raise SymbolError(
         f"no assumption about sizes satisfies the model (tried {' and '.join(tried)}); "
-        "give them with --dim NAME=N"
+        f"give them with --dim NAME=N{_broken(graph, {**known, **chosen})}"
     )
+
+
+def _broken(graph: Graph, numbers: Mapping[str, int]) -> str:
+    """Return what the graph requires that numbers do not meet, as a text; '' if that is elsewhere.
+
+    Which of several does not matter: it shows what kind of numbers to look for.
+    """
+    env = _env(graph, numbers)
+    broken = (c for c in graph.constraints if c.symbols <= env.keys() and not c.holds(env))
+    found = next(broken, None)
+    return "" if found is None else f". They have to satisfy {found}"
 
 
 def _pinned(graph: Graph) -> dict[str, int]:

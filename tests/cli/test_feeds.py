@@ -13,7 +13,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from kn_graph import Graph, load_graph_from_onnx_path
+from kn_graph import Graph, load_graph_from_onnx_bytes, load_graph_from_onnx_path
+from kn_graph.errors import SymbolError
 from kn_runtime.assume import assumed_sizes
 from tests.cli.conftest import Kn, Result
 from tests.small_models import info, model, node
@@ -245,6 +246,14 @@ def test_a_size_that_has_to_equal_another_is_assumed_to(tmp_path: Path) -> None:
     g.require_eq(x.shape[0], y.shape[1], "they belong together")
     g.output("z", g.matmul(y, x))
     assert assumed_sizes(g, {}) == {"a": 1, "b": 64, "c": 1}
+
+
+def test_sizes_that_cannot_be_guessed_say_what_they_have_to_satisfy(tmp_path: Path) -> None:
+    weights = {"s": np.array([-1, 105])}
+    proto = model([node("Reshape", "x s", "y")], [info("x", ["n"])], weights=weights)
+    graph = load_graph_from_onnx_bytes(proto.SerializeToString())
+    with pytest.raises(SymbolError, match=r"They have to satisfy 105\*\(n//105\)-n == 0"):
+        assumed_sizes(graph, {})
 
 
 # ---- pictures ------------------------------------------------------------------------------
