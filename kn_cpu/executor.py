@@ -14,7 +14,7 @@ from kn_cpu.evaluation import SMALL, Evaluation, memory_limit
 from kn_cpu.memory import BlockPool, dense
 from kn_cpu.native import NativeLibrary
 from kn_cpu.program import Skeleton
-from kn_cpu.ready import Ready, Recent
+from kn_cpu.ready import Ready
 from kn_cpu.target import CpuTarget
 from kn_graph.binding import bind_symbols
 from kn_graph.bound_call import BoundCall, check_stays, repeated
@@ -27,6 +27,7 @@ from kn_graph.variants import check_guards, open_call
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Plan
 from kn_plan.planner import plan_graph
+from kn_plan.recent import Recent
 
 __all__ = ["CpuExecutor", "passed_inputs"]
 

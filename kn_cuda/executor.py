@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -17,7 +16,8 @@ from kn_cuda.options import CudaOptions
 from kn_cuda.program import Skeleton
 from kn_cuda.proof import Proof
 from kn_cuda.target import CudaTarget
-from kn_graph.binding import bind_symbols
+from kn_graph.binding import bind_symbols, check_inputs
+from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.dim import Symbol
 from kn_graph.dim_facts import Constraint
 from kn_graph.errors import OutOfMemoryError, SymbolError
@@ -28,13 +28,11 @@ from kn_graph.variants import check_guards, open_call
 from kn_plan.arena import round_up
 from kn_plan.options import PlanOptions
 from kn_plan.planner import plan_graph
+from kn_plan.recent import Recent
 
 __all__ = ["BlockPool", "CudaExecutor", "Loaded", "Ready"]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-
-KEPT = 64
-"""How many sets of sizes stay bound."""
 
 KEPT_BLOCKS = 4
 """How many blocks are kept for the next runs."""
@@ -105,6 +103,7 @@ class CudaExecutor:
         options: how it runs.
         proof: what happened on the device so far.
         blocks: memory for runs.
+        plans: stages at the sizes of the last calls.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class CudaExecutor:
         self.blocks = BlockPool(backend)
         self._plan_options = plan_options or PlanOptions()
         self._loaded: dict[Graph, Loaded] = {}
-        self._bound: OrderedDict[Hashable, BoundStage] = OrderedDict()
+        self.plans = Recent[BoundStage]()
         self._lock = Lock()
         self.loaded(graph)
 
@@ -168,6 +167,22 @@ class CudaExecutor:
         ready = self.ready(call.graph, call.env)
         return Evaluation(self, ready, RandomStreams(seed)).outputs(call.arrays)
 
+    def bind(
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        dims: Mapping[str, int] | None = None,
+        *,
+        seed: int = 0,
+    ) -> BoundCall:
+        """Return a call that reads the same arrays each time; they are uploaded by each call."""
+        given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
+        check_stays(self.graph.inputs, list(check_inputs(self.graph, inputs).values()), given)
+        return repeated(lambda: self.eval(inputs, dims, seed=seed))
+
+    def skeleton(self, graph: Graph | None = None) -> Skeleton:
+        """Return the plan with kernels of the graph, or of a variant of it."""
+        return self.loaded(graph).skeleton
+
     def body(
         self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], streams: RandomStreams
     ) -> list[Any]:
@@ -199,12 +214,10 @@ class CudaExecutor:
                 "it; give it in dims",
                 name=error.args[0].name,
             ) from None
-        with self._lock:
-            found = self._bound.get(key)
-            if found is None:
-                found = self._bound[key] = self._bind(skeleton, index, env)
-                if len(self._bound) > KEPT:
-                    self._bound.popitem(last=False)
+        found = self.plans.get(key)
+        if found is None:
+            found = self._bind(skeleton, index, env)
+            self.plans.keep(key, found)
         return found
 
     def _bind(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from kn_graph.errors import DeviceUnavailableError, UsageError
@@ -21,8 +22,7 @@ Kind = Literal["reference", "cpu", "cuda"]
 
 REFERENCE = "plain NumPy: slow, and the definition of what is right"
 NO_KERNELS = "so the NumPy reference runs, which is slow"
-NO_CUDA = ("the CUDA executor is not built yet",)
-"""Why no GPU can be used, one reason for each thing that was tried."""
+NO_CUPY = "CuPy is not installed (pip install 'kn-engine[cuda12]', or cuda13)"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,10 @@ class Device:
     @classmethod
     def best(cls) -> Device:
         """Return the fastest device of this machine; `reason` says why it is that one."""
-        return cls("cpu", 0, f"no GPU, since {' and '.join(NO_CUDA)}; {_cpu_reason()}")
+        reasons = _cuda_reasons(0)
+        if not reasons:
+            return cls("cuda", 0, "the fastest device of this machine")
+        return cls("cpu", 0, f"no GPU, since {' and '.join(reasons)}; {_cpu_reason()}")
 
     @classmethod
     def reference(cls) -> Device:
@@ -63,11 +66,14 @@ class Device:
         Raises:
             DeviceUnavailableError: it cannot be used; the text lists what was tried.
         """
-        raise DeviceUnavailableError(
-            f"device cuda:{index} is not available: {'; '.join(NO_CUDA)}. "
-            "Use 'best', 'cpu' or 'reference'.",
-            NO_CUDA,
-        )
+        reasons = _cuda_reasons(index)
+        if reasons:
+            raise DeviceUnavailableError(
+                f"device cuda:{index} is not available: {'; '.join(reasons)}. "
+                "Use 'best', 'cpu' or 'reference'.",
+                reasons,
+            )
+        return cls("cuda", index, "asked for by name")
 
     @classmethod
     def parse(cls, text: str) -> Device:
@@ -90,7 +96,10 @@ class Device:
     @classmethod
     def available(cls) -> list[Device]:
         """Return every device that can be used here, the best first."""
-        return [cls.cpu(), cls.reference()]
+        gpus: list[Device] = []
+        while not _cuda_reasons(len(gpus)):
+            gpus.append(cls.cuda(len(gpus)))
+        return [*gpus, cls.cpu(), cls.reference()]
 
     @uncollected
     def prepare(
@@ -131,6 +140,15 @@ class Device:
     def __str__(self) -> str:
         """Return the name that `parse` understands."""
         return f"cuda:{self.index}" if self.kind == "cuda" else self.kind
+
+
+def _cuda_reasons(index: int) -> tuple[str, ...]:
+    """Return why a GPU cannot be used, one text for each thing that was tried; none if it can."""
+    if find_spec("cupy") is None:
+        return (NO_CUPY,)  # without the time that it takes to import what needs it
+    from kn_cuda.device import cuda_unavailable_reasons
+
+    return cuda_unavailable_reasons(index)
 
 
 def _cpu_reason() -> str:

@@ -12,6 +12,7 @@ from kn_graph.errors import UsageError
 from kn_graph.reference import cpu_eval_graph
 from kn_graph.variants import symbols_by_name
 from kn_runtime.batching import Batcher
+from kn_runtime.executors import Executor, executor_for
 from kn_runtime.filling import declared_shapes, filled
 from kn_runtime.options import PrepareOptions, usable_cpus
 from kn_runtime.overview import CacheInfo, html_table, line, rows, text_table
@@ -26,24 +27,6 @@ if TYPE_CHECKING:
     from kn_runtime.device import Device
 
 __all__ = ["PreparedGraph"]
-
-
-def planned_executor(graph: Graph, options: PrepareOptions) -> CpuExecutor | None:
-    """Return the planned CPU executor of a graph; None where there are no native kernels."""
-    from kn_cpu.executor import CpuExecutor
-    from kn_cpu.native import library
-
-    kernels = library()
-    if kernels is None:
-        return None
-    return CpuExecutor(
-        graph,
-        kernels,
-        options.worker_threads,
-        strict=options.strict,
-        tune=options.tune,
-        memory_limit=options.memory_limit,
-    )
 
 
 class PreparedGraph:
@@ -65,7 +48,7 @@ class PreparedGraph:
         self.graph, self.device, self.options = graph, device, options
         self.dims = dict(dims or {})
         self._closed = False
-        self._executor = planned_executor(graph, options) if device.kind == "cpu" else None
+        self._executor = executor_for(graph, device, options)
         if self._executor is None and options.memory_limit is not None:
             raise UsageError("memory_limit needs a plan, and the reference runs without one")
         self._batcher: Batcher | None = None
@@ -237,7 +220,7 @@ class PreparedGraph:
         Raises:
             UsageError: the reference runs, which has no plan.
         """
-        from kn_cpu.ready import KEPT
+        from kn_plan.recent import KEPT
 
         plans = self._planned("cache_info").plans
         return CacheInfo(plans.hits, plans.misses, len(plans), KEPT)
@@ -282,19 +265,27 @@ class PreparedGraph:
         from kn_cpu.peak import measure_peak
         from kn_cpu.profile import profile
 
-        executor = self._planned("profile")
+        executor = self._on_cpu("profile")
         peak = measure_peak(executor.library, executor.threads)
         return profile(executor, inputs, peak, {**self.dims, **(dims or {})}, runs=runs)
 
     def _refuse(self) -> NoReturn:
         raise UsageError(f"{self!r} is closed; prepare the graph again")
 
-    def _planned(self, what: str) -> CpuExecutor:
+    def _planned(self, what: str) -> Executor:
         if self._closed:
             self._refuse()
         if self._executor is None:
             raise UsageError(f"{self!r} has no {what}: the reference runs it, without a plan")
         return self._executor
+
+    def _on_cpu(self, what: str) -> CpuExecutor:
+        from kn_cpu.executor import CpuExecutor
+
+        executor = self._planned(what)
+        if not isinstance(executor, CpuExecutor):
+            raise UsageError(f"{self!r} has no {what}: only the cpu has it as yet")
+        return executor
 
     def close(self) -> None:
         """Release what the device holds for this graph. Calling it twice does nothing.

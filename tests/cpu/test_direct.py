@@ -11,9 +11,9 @@ import pytest
 from kn_cpu import direct
 from kn_cpu.executor import CpuExecutor
 from kn_cpu.native import library
-from kn_cpu.ready import KEPT
 from kn_graph import DType, Graph, cpu_eval_graph
 from kn_graph.errors import InputDTypeError, InputError, InputShapeError, MissingInputError
+from kn_plan.recent import KEPT
 from tests.plan.test_plan import assert_agree
 
 KERNELS = library()

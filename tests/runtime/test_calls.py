@@ -17,7 +17,6 @@ from onnx import TensorProto
 
 import kn_runtime
 from kn_cpu.native import library
-from kn_cpu.ready import KEPT, Recent
 from kn_graph import load_graph_from_onnx_bytes
 from kn_graph.errors import (
     InputDTypeError,
@@ -27,6 +26,7 @@ from kn_graph.errors import (
     SymbolError,
     UsageError,
 )
+from kn_plan.recent import KEPT, Recent
 from kn_runtime import Device, PreparedGraph, PrepareOptions
 from models.architectures import ARCHITECTURES
 from models.generate import NAMES, inputs, model_bytes
