@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kn_graph.onnx.context import NodeContext
     from kn_graph.value import Value
 
-__all__: list[str] = []
+__all__ = ["steps", "trilu"]
 
 ANY_INTEGER = -(2**63)
 """Lower bound of a size read at run time that may be negative, such as the end of a range."""
@@ -84,9 +84,14 @@ def _depth(ctx: NodeContext, depth: Value) -> Size:
 
 @converter("Range")
 def range_(ctx: NodeContext) -> Value:
-    """Numbers from start on in steps of delta, up to limit: start + i*delta."""
+    """Numbers from start on in steps of delta, up to limit."""
+    return steps(ctx, ctx.input(2))
+
+
+def steps(ctx: NodeContext, delta: Value) -> Value:
+    """Return start + i*delta, up to limit: inputs 0 and 1."""
     g = ctx.graph
-    start, limit, delta = (_scalar(ctx, ctx.input(i)) for i in range(3))
+    start, limit, delta = (_scalar(ctx, v) for v in (ctx.input(0), ctx.input(1), delta))
     dtype = start.dtype
     # from opset 27 on narrow floats are computed in float32, unless the node says otherwise
     stash = ctx.flag("stash_type", True) if ctx.opset >= 27 else False

@@ -29,9 +29,13 @@ def _window(ctx: NodeContext, x: Value) -> tuple[WindowAttributes, tuple[int, ..
 
 
 @converter("MaxPool")
-def max_pool(ctx: NodeContext) -> Value | list[Value | None]:
+def max_pool(ctx: NodeContext) -> Value | list[Value]:
     """The largest element of each window, and where it is."""
-    x = ctx.input(0)
+    return max_pool_of(ctx, ctx.input(0))
+
+
+def max_pool_of(ctx: NodeContext, x: Value) -> Value | list[Value]:
+    """Convert a max pool of [N, C, *spatial] with the attributes of a node."""
     window, kernel, ceil = _window(ctx, x)
     column_major = ctx.flag("storage_order", False)
     if not ctx.wants(1):

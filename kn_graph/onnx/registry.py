@@ -27,6 +27,7 @@ MODULES = (
     "matmul",
     "microsoft",
     "microsoft_attention",
+    "microsoft_more",
     "microsoft_qlinear",
     "microsoft_quantize",
     "ml",
