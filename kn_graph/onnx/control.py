@@ -101,7 +101,7 @@ def _like_declared(g: Graph, proto: onnx.GraphProto, index: int, counter: Value)
     return g.view(counter, _counter_type(proto, index, counter.dtype).shape)
 
 
-def _counter_type(proto: onnx.GraphProto, index: int, dtype: DType) -> ValueType:
+def _counter_type(proto: onnx.GraphProto, index: int, dtype: DType) -> TensorType:
     """Some exporters declare iteration number and condition with shape [1]."""
     if index >= len(proto.input):
         return TensorType(dtype, ())
