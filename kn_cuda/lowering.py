@@ -115,10 +115,17 @@ class Lowering:
     def result(self, step: Step) -> Operand:
         """Return where a step without a program in its kernel puts its result: see `behind`."""
         assert step.node is not None
-        dtype = step.node.results[0].dtype
-        if step.program is None or (len(step.writes) == 1 and self.dtype(step.writes[0]) is dtype):
+        if self.in_place(step):
             return step.writes[0]
-        return self.temporary(dtype, step.shape)
+        return self.temporary(step.node.results[0].dtype, step.shape)
+
+    def in_place(self, step: Step) -> bool:
+        """Return whether the program of a step runs in the memory of the step's result."""
+        assert step.node is not None
+        dtype = step.node.results[0].dtype
+        return step.program is None or (
+            len(step.writes) == 1 and self.dtype(step.writes[0]) is dtype
+        )
 
     def behind(self, step: Step, result: Operand) -> Calls:
         """Apply the program of a step to what lies in memory, as a launch of its own."""

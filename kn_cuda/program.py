@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kn_cuda.calls import Call, Constant, Launch, Refusal, Status, Table
+from kn_cuda.front import move_to_front
 from kn_cuda.lower import lower_step
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.options import CudaOptions
@@ -147,9 +148,13 @@ class Skeleton:
         plan_options: PlanOptions,
         arch: str = "sm_90",
     ) -> None:
-        self.plan, self.options = plan, options
+        self.options = options
         self.lowering = Lowering(plan, options, arch)
         lowered = [lower_step(self.lowering, step) for step in plan.steps]
+        if plan_options.fuse_epilogues:
+            lowered, deaths = move_to_front(self.lowering, lowered)
+            plan = replace(plan, deaths=tuple(deaths))
+        self.plan = plan
         count, planned = len(self.lowering.buffers), len(plan.buffers)
         self.roots = [plan.root(b) if b < planned else b for b in range(count)]
         memory = arenas(plan, plan_options)
