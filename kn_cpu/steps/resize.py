@@ -12,8 +12,6 @@ from kn_cpu.calls import NativeCall, Table, UnsupportedError
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.resize import (
     SPATIAL,
-    axis_taps,
-    has_tables,
     resize_call,
     resize_supported,
     resize_tables,
@@ -24,6 +22,7 @@ from kn_cpu.steps.wide import FLOATS, widened
 from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.ops.resize import Resize
 from kn_plan.plan import Step
+from kn_plan.resampling import axis_taps, has_tables
 
 __all__ = ["resize"]
 
