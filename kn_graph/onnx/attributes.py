@@ -49,6 +49,6 @@ _PLAIN: dict[str, Any] = {
 }
 
 
-def plain_attribute(attribute: onnx.AttributeProto) -> Any:
-    """Return a number, text or subgraph, or a tuple of the former."""
-    return _PLAIN[attribute_kind(attribute)](attribute)
+def plain_attribute(attribute: onnx.AttributeProto, kind: str) -> Any:
+    """Return a number, text or subgraph, or a tuple of the former, of an attribute of this kind."""
+    return _PLAIN[kind](attribute)

@@ -156,7 +156,7 @@ class NodeContext:
         have = attribute_kind(attribute)
         if have != kind:
             self.fail(f"attribute {name!r} must be of kind {kind}, got {have}")
-        return self.loader.attribute_value(attribute)
+        return self.loader.attribute_value(attribute, have)
 
     def integer(self, name: str, default: _T = REQUIRED) -> Any:
         """Take an integer attribute."""

@@ -268,7 +268,8 @@ class Loader:
             return frozenset()
         nodes = (n for n, _ in nested_nodes(self.file.proto.graph.node))
         found = [n for n in nodes if n.op_type == "Gradient"]
-        lists = [plain_attribute(a) for n in found for a in n.attribute if a.name == "xs"]
+        given = [a for n in found for a in n.attribute if a.name == "xs"]
+        lists = [plain_attribute(a, attribute_kind(a)) for a in given]
         return frozenset(name for names in lists for name in names)
 
     def _declare_weight(self, name: str, scope: Scope) -> None:
@@ -455,16 +456,15 @@ class Loader:
             given = [self._resolved(a, scope) for a in given]
         return {a.name: a for a in given if not a.ref_attr_name}
 
-    def attribute_value(self, attribute: onnx.AttributeProto) -> Any:
-        """Return the value of an attribute as a Python object."""
-        kind = attribute_kind(attribute)
+    def attribute_value(self, attribute: onnx.AttributeProto, kind: str) -> Any:
+        """Return the value of an attribute of a kind as a Python object."""
         if kind == "TENSOR":
             return self.reader.array(attribute.t)
         if kind == "SPARSE_TENSOR":
             return self.reader.sparse(attribute.sparse_tensor)
         if kind == "TYPE_PROTO":
             return value_type(attribute.tp, attribute.name, lambda text: -1)
-        return plain_attribute(attribute)
+        return plain_attribute(attribute, kind)
 
     def decide(self, value: Value, why: str, graph: Graph) -> bool | None:
         """See `NodeContext.decide`."""
