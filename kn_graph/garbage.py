@@ -16,6 +16,9 @@ T = TypeVar("T")
 LEAST = 200_000
 """So many objects are set aside at least before all are looked at: some 20 MB."""
 
+EVERY = 4
+"""In how many turns the memory of the process is asked for once: that takes 20 microseconds."""
+
 ROOM = 64 << 20
 """By so many bytes, and a quarter, the process may grow before: weights are few objects."""
 
@@ -50,14 +53,16 @@ class _Aside:
 
     def __init__(self) -> None:
         self._count, self._most = 0, LEAST
-        self._bytes = _most_bytes()
+        self._turns, self._bytes = 0, _most_bytes()
 
     def put_young(self) -> None:
         """Set all objects aside that the collector has not seen, or let it see everything."""
         if gc.get_freeze_count():
             return  # frozen by somebody who wants them to stay so
         self._count += gc.get_count()[0]
-        if self._count < self._most and _resident() <= self._bytes:
+        self._turns += 1
+        grown = self._turns % EVERY == 0 and _resident() > self._bytes
+        if self._count < self._most and not grown:
             gc.freeze()
             gc.unfreeze()
         else:

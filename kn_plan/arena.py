@@ -182,7 +182,7 @@ class CapacityArena:
         sizes = self.sizes_at(env)
         if self.allocation is None or self._capacity is None or (sizes > self._capacity).any():
             self._most = {s: max(round_up(n), self._most.get(s, 0)) for s, n in env.items()}
-            wanted = np.maximum(self._rounded(), sizes)
+            wanted = sizes if self._most == env else np.maximum(self._rounded(), sizes)
             grown = wanted if self._capacity is None else np.maximum(wanted, self._capacity)
             self.allocation = allocate(grown, self.lives)
             self._capacity = grown
