@@ -362,7 +362,8 @@ def with_vectors(build: Any, size: int = 5) -> Graph:
         total = g.matmul(g.cast(x, DType.UINT8), w, out_dtype=DType.INT32)
         return build(g, total, *(g.broadcast(v, total.shape) for v in (a, b)))
 
-    inputs = {"x": ("int32", ["n", 7]), "a": ("int32", [1, size]), "b": ("int32", [1, 5])}
+    shapes: dict[str, list[Any]] = {"x": ["n", 7], "a": [1, size], "b": [1, 5]}
+    inputs = {name: ("int32", shape) for name, shape in shapes.items()}
     return build_graph(graph, inputs)
 
 
