@@ -30,6 +30,9 @@ __all__ = ["Calls", "Lowering", "layout_of", "run_alone"]
 
 Array = np.ndarray[Any, Any]
 
+ANYWHERE = frozenset({"gemm"})
+"""Families that pack weights from any address, as files have them; for others they are copied."""
+
 Calls = list[NativeCall]
 Tail = Callable[[Epilogue], Calls]
 
@@ -283,7 +286,7 @@ class Lowering:
         call: KernelCall,
         target_first: bool,
     ) -> Array:
-        source = dense(constant)
+        source = constant if family in ANYWHERE and constant.flags.c_contiguous else dense(constant)
         target: Array = self._memory.take(4 * floats).view(np.float32)
         offset: Any = operand.layout.offset
         address = source.ctypes.data + offset * source.itemsize

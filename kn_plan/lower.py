@@ -106,8 +106,12 @@ class _Lowering:
         found = self.operands.get(v)
         if found is None:
             assert isinstance(v.node.op, Constant), v
+            array = v.node.op.array
+            order = _memory_order(array)
+            if order is not None:
+                self.orders[v], array = order, array.transpose(order)
             found = self._store(v, Home.CONSTANT)
-            self.constants[found.buffer] = v.node.op.array
+            self.constants[found.buffer] = array
         return found
 
     # ---- steps ------------------------------------------------------------------------------
@@ -231,3 +235,11 @@ def _copy(v: Value, source: Operand, target: Operand, shape: Shape) -> Step:
     builder = ProgramBuilder()
     program = builder.build([builder.input(v.dtype)])
     return Step(v.node.label, None, program, (), (source,), (target,), shape)
+
+
+def _memory_order(array: np.ndarray[Any, Any]) -> Order | None:
+    """Return the order of axes of a constant that was transposed without a copy; else None."""
+    if array.ndim < 2 or array.flags.c_contiguous:
+        return None
+    order = tuple(sorted(range(array.ndim), key=lambda a: -array.strides[a]))
+    return order if array.transpose(order).flags.c_contiguous else None

@@ -3,8 +3,10 @@
 #include "abi.h"
 #include "kn_gemm.h"
 
+// Weights may lie at any address in a file: what is copied is read as of any alignment.
 typedef float v4 __attribute__((vector_size(16)));
-typedef float v4_any __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float v4_any __attribute__((vector_size(16), aligned(1), may_alias));
+typedef float row_any __attribute__((vector_size(KN_VB), aligned(1), may_alias));
 
 // A 4 x 4 block whose rows lie side by side in the source, turned over.
 INL void transpose_4x4(float *dst, int64_t dst_row, const float *src, int64_t src_col) {
@@ -18,7 +20,7 @@ INL void transpose_4x4(float *dst, int64_t dst_row, const float *src, int64_t sr
     *(v4_any *)(dst + 3 * dst_row) = __builtin_shufflevector(f, h, 2, 3, 6, 7);
 }
 
-static void copy_any(float *dst, int64_t dst_row, const float *src, int64_t src_row, int64_t src_col,
+static void copy_any(float *dst, int64_t dst_row, const float_any *src, int64_t src_row, int64_t src_col,
                      int64_t rows, int64_t cols) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) dst[i * dst_row + j] = src[i * src_row + j * src_col];
@@ -28,7 +30,7 @@ static void copy_rows(float *dst, int64_t dst_row, const float *src, int64_t src
                       int64_t cols) {
     for (int64_t i = 0; i < rows; i++, dst += dst_row, src += src_row) {
         int64_t j = 0;
-        for (; j + VF <= cols; j += VF) st(dst + j, ld(src + j));
+        for (; j + VF <= cols; j += VF) st(dst + j, *(const row_any *)(src + j));
         if (j < cols) st_part(dst + j, ld_part(src + j, cols - j), cols - j);
     }
 }

@@ -30,6 +30,8 @@ typedef double vd __attribute__((vector_size(KN_VB)));
 typedef float vf_any __attribute__((vector_size(KN_VB), aligned(4), may_alias));
 typedef int32_t vi_any __attribute__((vector_size(KN_VB), aligned(4), may_alias));
 
+typedef float float_any __attribute__((aligned(1), may_alias)); // at any address
+
 // A float that is a number of a step.
 INL float kn_float(int64_t bits) {
     int32_t low = (int32_t)bits;
@@ -81,7 +83,7 @@ INL void st_part(float *p, vf v, int64_t count) {
 #else
 INL vf ld_part(const float *p, int64_t count) {
     float part[VF] = {0};
-    for (int64_t i = 0; i < count; i++) part[i] = p[i];
+    for (int64_t i = 0; i < count; i++) part[i] = ((const float_any *)p)[i];
     return ld(part);
 }
 INL void st_part(float *p, vf v, int64_t count) {

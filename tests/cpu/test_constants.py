@@ -37,6 +37,24 @@ def test_weights_that_are_packed_are_not_kept_as_they_were(place):
     )
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("depth", "cols"), [(1, 1), (3, 7), (16, 33), (64, 48), (67, 95)])
+def test_weights_are_packed_from_where_they_lie(depth, cols, turned):
+    rng = np.random.default_rng(depth)
+    weights = rng.standard_normal((cols, depth) if turned else (depth, cols)).astype(np.float32)
+    x = rng.standard_normal((5, depth)).astype(np.float32)
+    results = []
+    for place in (np.array, odd):
+        graph = Graph()
+        w = graph.constant(place(weights))
+        right = graph.transpose(w) if turned else w
+        graph.output("y", graph.matmul(graph.input("x", "float32", [5, depth]), right))
+        results.append(CpuExecutor(graph, kernels).eval({"x": x})["y"])
+    np.testing.assert_array_equal(results[0], results[1])
+    right = weights.T if turned else weights
+    np.testing.assert_allclose(results[0], x @ right, rtol=1e-5, atol=1e-5)
+
+
 def test_constants_that_steps_and_outputs_read_are_kept():
     graph = Graph()
     x = graph.input("x", "float32", [64, 48])
