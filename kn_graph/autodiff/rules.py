@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from kn_graph.autodiff.scalar import build, partial_derivative
-from kn_graph.autodiff.window import conv_rule, pool_rule
+from kn_graph.autodiff.window import conv_rule, conv_transpose_rule, pool_rule
 from kn_graph.dim import Size, size_prod
 from kn_graph.errors import UnsupportedModelError
 from kn_graph.op import Op
-from kn_graph.ops.conv import Conv
+from kn_graph.ops.conv import Conv, ConvTranspose
 from kn_graph.ops.cumulative import Cumulative
 from kn_graph.ops.elementwise import Binary, Cast, Compare, Select, Unary
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
@@ -170,7 +170,23 @@ def _reduced(node: Node, fn: str, d: Value, axes: Sequence[int]) -> Value:
         chosen = g.cast(g.compare("eq", x, g.broadcast(extreme, x.shape)), x.dtype)
         share = d / g.reduce_to("sum", chosen, d.shape)
         return chosen * g.broadcast(share, x.shape)
+    if fn == "prod":
+        return g.broadcast(d, x.shape) * _product_of_others(x, axes)
     raise _unsupported(node, f"reduce_{fn}")
+
+
+def _product_of_others(x: Value, axes: Sequence[int]) -> Value:
+    """Return for each element the product of all others along some axes: zeros divide nothing."""
+    g = x.graph
+    last = [a for a in range(x.rank) if a not in axes]
+    turned = g.permute(x, [*last, *axes])
+    rows = g.view(turned, (*turned.shape[: len(last)], size_prod(turned.shape[len(last) :])))
+    before, after = (
+        g.cumulative("prod", rows, -1, exclusive=True, reverse=back) for back in (False, True)
+    )
+    order = [*last, *axes]
+    others = g.view(before * after, turned.shape)
+    return g.permute(others, [order.index(a) for a in range(x.rank)])
 
 
 def _count(g: Graph, x: Value, axes: Sequence[int]) -> Value:
@@ -281,6 +297,7 @@ RULES: Mapping[type[Op], Rule] = {
     Compare: _nothing,
     Concat: _concat,
     Conv: conv_rule,
+    ConvTranspose: conv_transpose_rule,
     Cumulative: _cumulative,
     Flip: _flip,
     Gather: _gather,

@@ -200,6 +200,31 @@ OPERATIONS: dict[str, tuple[Make, Sequence[Any]]] = {
         lambda g, x, w: g.conv(x, w, dilations=[2, 1], groups=2, pads=[(1, 1), (1, 0)]),
         [IMAGE, numbers(6, 2, 2, 3)],
     ),
+    "product": (lambda g, x: g.reduce("prod", x, [0, 2]), [X]),
+    "product with a zero": (lambda g, x: g.reduce("prod", x, [1]), [X * (X[0, 1, 2] != X)]),
+    "transposed conv": (
+        lambda g, x, w: g.conv_transpose(
+            x, w, strides=[2, 1], pads=[(1, 0), (0, 1)], output_padding=[1, 0]
+        ),
+        [IMAGE, numbers(4, 3, 3, 2)],
+    ),
+    "transposed conv in groups": (
+        lambda g, x, w: g.conv_transpose(x, w, dilations=[1, 2], groups=2),
+        [IMAGE, numbers(4, 3, 2, 2)],
+    ),
+    "mean pool": (
+        lambda g, x: g.pool(x, "mean", [3, 2], strides=[2, 3], pads=[(1, 1), (0, 1)]),
+        [IMAGE],
+    ),
+    "mean pool over padding": (
+        lambda g, x: g.pool(x, "mean", [2, 2], pads=[(1, 0), (1, 1)], count_include_pad=True),
+        [IMAGE],
+    ),
+    "mean pool with a window beyond the end": (
+        lambda g, x: g.pool(x, "mean", [2, 3], strides=[2, 4], ceil=True),
+        [IMAGE],
+    ),
+    "sum pool": (lambda g, x: g.pool(x, "sum", [2, 2], dilations=[2, 1]), [IMAGE]),
     "max pool": (
         lambda g, x: g.pool(x, "max", [3, 2], strides=[2, 1], pads=[(1, 1), (0, 1)]),
         [IMAGE],
@@ -277,8 +302,8 @@ def test_what_has_no_derivative_is_named() -> None:
     n = g.input("n", "int64", [2])
     with pytest.raises(UnsupportedModelError, match="the derivative of Det is not supported"):
         gradients(g.det(x), [x])
-    with pytest.raises(UnsupportedModelError, match="the derivative of reduce_prod is not"):
-        gradients(g.reduce("prod", x), [x])
+    with pytest.raises(UnsupportedModelError, match="the derivative of cumulative prod is not"):
+        gradients(g.cumulative("prod", x, 0), [x])
     with pytest.raises(DTypeError, match="not a float tensor"):
         gradients(x, [n])
     with pytest.raises(ShapeError, match=r"expected float32\[2, 2\]"):
