@@ -26,10 +26,16 @@ def row(package: Package) -> tuple[str, bool]:
         f"{package.name} {turns[0].ours['version']}",
         package.does,
         found[0] if found else f"equal to {package.tolerance:g}",
-        f"{theirs * 1e3:.0f} ms",
-        f"{ours * 1e3:.0f} ms",
+        _text(theirs),
+        _text(ours),
     )
     return f"| {' | '.join(cells)} |", not found
+
+
+def _text(seconds: float) -> str:
+    """Return a time with as many digits as mean something."""
+    ms = seconds * 1e3
+    return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.2g} ms"
 
 
 def main() -> int:

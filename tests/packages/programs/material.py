@@ -73,16 +73,16 @@ def speech() -> np.ndarray:
     return joined.astype(np.float32)
 
 
-def melody(path: Path) -> list[int]:
+def melody(path: Path, rate: int = 22050, turns: int = 1) -> list[int]:
     """Write notes with overtones as a .wav file, and return their MIDI numbers."""
-    rate, notes = 22050, [60, 64, 67, 72]
+    notes = [60, 64, 67, 72]
     t = np.arange(int(rate * 0.6)) / rate
     sounds = []
     for note in notes:
         f = 440 * 2 ** ((note - 69) / 12)
         tone = sum(np.sin(2 * np.pi * k * f * t) / k**2 for k in range(1, 6))
         sounds.append(tone * np.exp(-2.5 * t) * np.minimum(1, t * 200))
-    samples = np.concatenate(sounds)
+    samples = np.concatenate(sounds * turns)
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
