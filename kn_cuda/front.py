@@ -7,18 +7,19 @@ the norm can compute them itself: it reads every element once, and stores what o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from kn_cuda.calls import Launch, Refusal, UnsupportedError
+from kn_cuda.elements import Front
 from kn_cuda.lowering import Calls, Lowering
-from kn_cuda.rows import Front
 from kn_cuda.steps.norm import norm, softmax
+from kn_cuda.steps.reduce import reduce
 from kn_graph.op import Op
 from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm, Softmax
+from kn_graph.ops.reduce import Reduce
 from kn_graph.types import Shape
-from kn_plan.plan import Home, Operand, Step
+from kn_plan.plan import Home, Operand, Plan, Step
 
 __all__ = ["move_to_front"]
 
@@ -26,9 +27,13 @@ Lowered = Calls | Refusal
 
 WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any, Front], Calls]] = {
     Norm: norm,
+    Reduce: reduce,
     Softmax: softmax,
 }
 """Operations in front of which a program runs."""
+
+NEAR = 8
+"""How many steps behind its own a program may run: what it reads lives as long."""
 
 
 def move_to_front(low: Lowering, lowered: Sequence[Lowered]) -> tuple[list[Lowered], list[int]]:
@@ -41,23 +46,44 @@ def move_to_front(low: Lowering, lowered: Sequence[Lowered]) -> tuple[list[Lower
     Returns:
         The calls of each step, and the step at which each buffer is read last.
     """
-    found, deaths = list(lowered), list(low.plan.deaths)
-    for index, (step, following) in enumerate(pairwise(low.plan.steps)):
+    plan, found, deaths = low.plan, list(lowered), list(low.plan.deaths)
+    for index, step in enumerate(plan.steps):
         calls = found[index]
-        writer = WRITERS.get(type(following.op)) if following.op is not None else None
-        if writer is None or isinstance(calls, Refusal) or isinstance(found[index + 1], Refusal):
+        if isinstance(calls, Refusal) or not _ends_in_program(step, calls):
             continue
-        front = _front(low, index, step, following) if _ends_in_program(step, calls) else None
+        reader = _reader(plan, index)
+        following = plan.steps[reader]
+        writer = None if following.op is None else WRITERS.get(type(following.op))
+        if writer is None or isinstance(found[reader], Refusal):
+            continue
+        front = _front(low, step, reader)
         if front is None:
             continue
         try:
-            found[index + 1] = writer(low, following, following.op, front)
+            found[reader] = writer(low, following, following.op, front)
         except UnsupportedError:
             continue
         found[index] = calls[:-1]
         for operand in step.inputs:
-            deaths[operand.buffer] = max(deaths[operand.buffer], index + 1)
+            deaths[operand.buffer] = max(deaths[operand.buffer], reader)
     return found, deaths
+
+
+def _reader(plan: Plan, index: int) -> int:
+    """Return the step that reads first what a step writes, or where the memory changes it reads.
+
+    Steps far behind, or in another stage, are not looked at: then it is the step itself.
+    """
+    step = plan.steps[index]
+    made = {o.buffer for o in step.writes}
+    needed = {plan.root(o.buffer) for o in step.inputs}
+    for later in range(index + 1, min(index + 1 + NEAR, len(plan.steps))):
+        other = plan.steps[later]
+        if any(o.buffer in made for o in other.inputs):
+            return later
+        if other.binds or any(plan.root(o.buffer) in needed for o in other.writes):
+            break
+    return index
 
 
 def _ends_in_program(step: Step, calls: Calls) -> bool:
@@ -68,9 +94,10 @@ def _ends_in_program(step: Step, calls: Calls) -> bool:
     return isinstance(last, Launch) and last.kernel.family == "scalar"
 
 
-def _front(low: Lowering, index: int, step: Step, following: Step) -> Front | None:
-    """Return the program of a step as what makes the operand of the following one."""
+def _front(low: Lowering, step: Step, reader: int) -> Front | None:
+    """Return the program of a step as what makes the operand of another one."""
     assert step.program is not None
+    following = low.plan.steps[reader]
     reads = step.extras
     if isinstance(step.op, MatMul):
         if not low.in_place(step):
@@ -85,7 +112,7 @@ def _front(low: Lowering, index: int, step: Step, following: Step) -> Front | No
     if {o.buffer for o in following.extras} & {o.buffer for o in step.writes}:
         return None
     kept = tuple(
-        o if o is not None and _is_read_later(low, o, index) else None for o in seen_writes
+        o if o is not None and _is_read_later(low, o, reader) else None for o in seen_writes
     )
     given = tuple(o for o in seen_reads if o is not None)
     return Front(step.program, given, kept, seen_writes.index(x))
@@ -97,7 +124,7 @@ def _viewed(operand: Operand, shape: Shape) -> Operand | None:
     return None if layout is None else Operand(operand.buffer, layout)
 
 
-def _is_read_later(low: Lowering, operand: Operand, index: int) -> bool:
-    """Return whether somebody reads what a step writes, behind the step that follows it."""
+def _is_read_later(low: Lowering, operand: Operand, reader: int) -> bool:
+    """Return whether somebody reads an operand behind a step."""
     buffer = low.plan.buffers[operand.buffer]
-    return buffer.home is not Home.ARENA or low.plan.deaths[buffer.number] > index + 1
+    return buffer.home is not Home.ARENA or low.plan.deaths[buffer.number] > reader

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kn_cuda.axes import blocks_for, joined, typical
+from kn_cuda.axes import blocks_for, typical
 from kn_cuda.builder import KernelBuilder
 from kn_cuda.calls import Launch
 from kn_cuda.combine import add_combine
+from kn_cuda.elements import Elements, Place
 from kn_cuda.lowering import Calls, Lowering
-from kn_cuda.scalar import Typed, vector_width
 from kn_cuda.types import compute_type, wide
-from kn_graph.dim import Size, ceildiv, size_prod
+from kn_graph.dim import Size, ceildiv
 from kn_graph.dtype import DType, Kind
-from kn_graph.types import Shape
 from kn_plan.plan import Operand
 
 __all__ = ["Reduction"]
@@ -41,30 +40,26 @@ class Reduction:
     Attributes:
         fn: of `kn_graph.ops.reduce`.
         dtype: of the elements that are reduced, before they are widened.
-        x: where they are.
-        kept: sizes and strides of the axes that tell rows apart.
-        gone: sizes and strides of the axes of a row, the densest last.
+        elements: where they are.
         count: how many elements a mean is over; those of a row by default.
         guard: 1 where it runs, 0 where not.
     """
 
     fn: str
     dtype: DType
-    x: Typed
-    kept: tuple[Shape, Shape]
-    gone: tuple[Shape, Shape]
+    elements: Elements
     count: Size | None = None
     guard: Size = 1
 
     @property
     def rows(self) -> Size:
         """How many results there are."""
-        return size_prod(self.kept[0])
+        return self.elements.rows
 
     @property
     def length(self) -> Size:
         """How many elements each one is of."""
-        return size_prod(self.gone[0])
+        return self.elements.length
 
     @property
     def group(self) -> int:
@@ -83,51 +78,40 @@ class Reduction:
             return [self._launch(low, 1, end)]
         partial = wide(self.dtype)
         made = low.temporary(partial, (parts, self.rows))
-        kept, gone = ((self.rows,), (1,)), ((parts,), (self.rows,))
-        rest = replace(
-            self, dtype=partial, x=(made, compute_type(partial)), kept=kept, gone=gone,
-            count=self.length if self.count is None else self.count,
-        )  # fmt: skip
-        return [self._launch(low, parts, lambda b: _end_part(b, made, partial)),
-                *rest.calls(low, end)]  # fmt: skip
+        kept, gone = ((self.rows,), ((1,),)), ((parts,), ((self.rows,),))
+        elements = Elements((Place("x", (made, compute_type(partial))),), kept, gone)
+        count = self.length if self.count is None else self.count
+        rest = replace(self, dtype=partial, elements=elements, count=count)
+        first = self._launch(low, parts, lambda b: _end_part(b, made, partial))
+        return [first, *rest.calls(low, end)]
 
     def _parts(self, threads: int) -> int:
         """Return in how many parts rows are reduced: sizes that are symbols are guessed."""
         rows, length = typical(self.rows), typical(self.length)
         if length < LONG:
             return 1
-        busy = max(1, rows) * min(threads, 32 if not self._along else self.group)
+        busy = max(1, rows) * min(threads, 32 if not self.elements.along else self.group)
         return max(1, min(MOST_PARTS, ENOUGH_THREADS // busy, length // (LONG // 4)))
-
-    @property
-    def _along(self) -> bool:
-        return self.gone[1][-1] == 1 or self.gone[0][-1] == 1
 
     def _entry(self) -> str:
         if isinstance(self.length, int) and self.length <= FEW:
             return "reduce_each"
-        return "reduce_rows" if self._along else "reduce_columns"
+        return "reduce_rows" if self.elements.along else "reduce_columns"
 
     def _launch(self, low: Lowering, parts: int, end: Callable[[KernelBuilder], None]) -> Launch:
-        entry, (x, type_), threads = self._entry(), self.x, low.threads
+        entry, threads = self._entry(), low.threads
         group = min(self.group, threads)
-        vector = self._vector(low) if entry == "reduce_rows" else 1
+        vector = self.elements.vector(low) if entry == "reduce_rows" else 1
         b = KernelBuilder("reduce", entry, threads)
         for name, number in (
             ("THREADS", threads), ("GROUP", group), ("VECTOR", vector), ("SPLIT", parts > 1),
         ):  # fmt: skip
             b.constant(name, number)
-        b.reads("x", x, type_)
-        b.number("rows", self.rows)
-        b.number("reduced", self.length)
+        add_combine(b, self.fn, self.dtype)
+        self.elements.add(b)
         b.number("count", self.length if self.count is None else self.count)
         b.number("parts", parts)
         b.number("chunk", ceildiv(ceildiv(self.length, parts), vector) * vector)
-        for name, (sizes, strides) in (("kept", self.kept), ("gone", self.gone)):
-            sizes, (strides,) = joined(sizes, strides)
-            b.numbers(name, sizes)
-            b.numbers(f"x_{name}", strides)
-        add_combine(b, self.fn, self.dtype)
         result = "acc" if parts > 1 else _finish(self.fn, self.dtype)
         b.code(f"KN_DEVICE static Acc finish(Acc acc, const Numbers& n) {{ return {result}; }}")
         end(b)
@@ -136,12 +120,6 @@ class Reduction:
             blocks_for(self.rows * parts, per_block[entry]),
             guard=self.guard, extent=self.rows * self.length,
         )  # fmt: skip
-
-    def _vector(self, low: Lowering) -> int:
-        x, _ = self.x
-        (kept, (kept_strides,)), (gone, (strides,)) = (joined(*t) for t in (self.kept, self.gone))
-        steps = (*kept_strides, *strides)
-        return vector_width((*kept, *gone), [steps], [x.layout.offset], low.itemsize(x))
 
 
 def _end_part(b: KernelBuilder, out: Operand, dtype: DType) -> None:

@@ -4,6 +4,7 @@
 //     K::start()                 what changes nothing
 //     K::Combine::of(a, b)       combines two
 //     K::finish(acc, n)          the result of all elements
+//     K::begin<N>(p, at, x)      gives N elements, from the offsets `at` on; see `kn_cuda.elements`
 //     K::end(p, n, i, result)    stores the i-th result
 //
 // With SPLIT a row is reduced in n.parts of n.chunk elements, which are rows of their own.
@@ -17,19 +18,25 @@ KN_FN typename K::Acc accumulated(
     using Index = typename K::Index;
     using Acc = typename K::Acc;
     const int FEW = 16;
-    Index begin = 0, end = n.reduced;
+    Index begin = 0, end = n.length;
     if constexpr (K::SPLIT) {  // neighbours are the same part of different rows
         begin = row / n.rows * n.chunk;
         row %= n.rows;
         if (begin + n.chunk < end) end = begin + n.chunk;
     }
-    const Index start = located(row, n.kept, n.x_kept);
+    Index start[K::OPERANDS] = {};
+    locate(start, row, n.kept, n.kept_strides);
     Acc total = K::start();
     for (Index j = begin + first * K::VECTOR; j < end;) {
         Acc few = K::start();
         for (int k = 0; k < FEW && j < end; k++, j += step * K::VECTOR) {
-            const auto x = load<K::VECTOR>(p.x + start + located(j, n.gone, n.x_gone));
-            for (int v = 0; v < K::VECTOR; v++) few = K::Combine::of(few, Acc(widened(x.lane[v])));
+            Index at[K::OPERANDS];
+            KN_UNROLL
+            for (int o = 0; o < K::OPERANDS; o++) at[o] = start[o];
+            locate(at, j, n.gone, n.gone_strides);
+            Acc x[K::VECTOR];
+            K::template begin<K::VECTOR>(p, at, x);
+            for (int v = 0; v < K::VECTOR; v++) few = K::Combine::of(few, x[v]);
         }
         total = K::Combine::of(total, few);
     }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kn_cuda.builder import KernelBuilder
+from kn_cuda.elements import Front
 from kn_cuda.expression import literal
 from kn_cuda.lowering import Calls, Lowering
-from kn_cuda.rows import Front, Split, StepRows, at_most
+from kn_cuda.rows import Split, StepRows, at_most
 from kn_cuda.types import wide
 from kn_graph.dim import Size
 from kn_graph.dtype import DType
@@ -58,9 +59,9 @@ def _guarded(rows: StepRows, written: Callable[[Split], KernelBuilder]) -> Calls
     calls: Calls = []
     taken: Size = 0
     for split in rows.splits():
-        fits: Size = 1 if split.limit is None else at_most(rows.length, split.limit)
+        fits: Size = 1 if split.limit is None else at_most(rows.elements.length, split.limit)
         launch = written(split).launch(
-            rows.blocks(split), guard=fits - taken, extent=rows.rows * rows.length
+            rows.blocks(split), guard=fits - taken, extent=rows.elements.rows * rows.elements.length
         )
         calls.append(launch)
         taken = fits

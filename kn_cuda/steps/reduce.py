@@ -7,27 +7,28 @@ from collections.abc import Mapping, Sequence
 from kn_cuda.axes import blocks_for, in_order, joined
 from kn_cuda.builder import KernelBuilder
 from kn_cuda.calls import Launch, Status
+from kn_cuda.elements import Axes, Elements, Front, read_places
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.reduction import FEW, Reduction
 from kn_cuda.types import compute_type
 from kn_graph.dim import Size, Symbol, evaluate, size_min, size_prod, size_sum
 from kn_graph.errors import ExecutionError, KnError
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
-from kn_graph.types import Shape
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Step
 
 __all__ = ["arg_reduce", "reduce", "reduce_to"]
 
 
-def reduce(low: Lowering, step: Step, op: Reduce) -> Calls:
-    """Reduce axes."""
+def reduce(low: Lowering, step: Step, op: Reduce, front: Front | None = None) -> Calls:
+    """Reduce axes, of what lies in memory or of what a program in front makes."""
     x = step.reads[0]
     left = [a for a in range(x.layout.rank) if a not in op.axes]
     kept, gone = _along_memory(x.layout, left), _along_memory(x.layout, op.axes)
-    reduction = Reduction(
-        op.fn, low.dtype(x), low.typed(x), _chosen(x.layout, kept), _chosen(x.layout, gone)
-    )
+    places = tuple(read_places(low, x, front))
+    layouts = [p.typed[0].layout for p in places]
+    elements = Elements(places, _chosen(layouts, kept), _chosen(layouts, gone), front)
+    reduction = Reduction(op.fn, low.dtype(x), elements)
     order = [left.index(a) for a in kept]
     return reduction.calls(low, lambda b: low.end(b, step, order))
 
@@ -48,9 +49,10 @@ def reduce_to(low: Lowering, step: Step, op: ReduceTo) -> Calls:
     # along an axis that stays there is one element to reduce, and along another all of them
     order = in_order(x.layout.strides)
     steps = tuple(x.layout.strides[a] for a in order)
-    kept = (tuple(new[a] for a in order), steps)
-    gone = (tuple(old[a] - new[a] + 1 for a in order), steps)
-    reduction = Reduction(op.fn, low.dtype(x), low.typed(x), kept, gone, guard=1 - bad)
+    kept = joined(tuple(new[a] for a in order), steps)
+    gone = joined(tuple(old[a] - new[a] + 1 for a in order), steps)
+    elements = Elements(tuple(read_places(low, x, None)), kept, gone)
+    reduction = Reduction(op.fn, low.dtype(x), elements, guard=1 - bad)
     calls = reduction.calls(low, lambda b: low.end(b, step, order))
     return calls if bad == 0 else [_report(Status(error), bad), *calls]
 
@@ -77,7 +79,7 @@ def arg_reduce(low: Lowering, step: Step, op: ArgReduce) -> Calls:
     acc = compute_type(low.dtype(x))
     b.type("Acc", acc)
     b.reads("x", x, type_)
-    sizes, (strides,) = joined(*_chosen(layout, kept))
+    sizes, (strides,) = _chosen([layout], kept)
     rows = size_prod(sizes)
     b.number("rows", rows)
     b.number("length", length)
@@ -97,6 +99,7 @@ def _along_memory(layout: StridedLayout, axes: Sequence[int]) -> list[int]:
     return [axes[i] for i in order]
 
 
-def _chosen(layout: StridedLayout, axes: Sequence[int]) -> tuple[Shape, Shape]:
-    """Return the sizes and strides of some axes."""
-    return tuple(layout.sizes[a] for a in axes), tuple(layout.strides[a] for a in axes)
+def _chosen(layouts: Sequence[StridedLayout], axes: Sequence[int]) -> Axes:
+    """Return the sizes of some axes, and the strides of each layout along them."""
+    sizes = tuple(layouts[0].sizes[a] for a in axes)
+    return joined(sizes, *(tuple(x.strides[a] for a in axes) for x in layouts))

@@ -85,3 +85,16 @@ def test_programs_stay_where_the_planner_puts_them_if_nothing_is_to_be_fused() -
     feeds = {"x": np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)}
     assert apart.eval(feeds)["y"].tobytes() == together.eval(feeds)["y"].tobytes()
     assert (apart.proof.total, together.proof.total) == (2, 1)
+
+
+@pytest.mark.parametrize("length", [5, 40, 20001])
+def test_squares_run_in_the_reduction_behind_them(length: int) -> None:
+    def build(g: Graph) -> Any:
+        x, y = g.input("x", "float32", ("n", 3, length)), g.input("y", "float16", (length, 3))
+        z = g.input("z", "float32", (length,))
+        d = x - z
+        last, first = g.reduce("mean", x * x, (2,)), g.reduce("sum", g.unary("abs", y) + 1, (0,))
+        return g.sqrt(last), first, g.reduce("max", d, (1, 2)), d
+
+    run = check(build, {"n": 2}, {"n": 0}, ulps=1)
+    assert "scalar" not in run.proof.launches
