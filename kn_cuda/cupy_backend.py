@@ -11,6 +11,8 @@ import numpy as np
 
 from kn_cuda.backend import Grid, Memory
 from kn_cuda.calls import Gemm, Request
+from kn_cuda.conv_graph import ConvGraph
+from kn_cuda.cudnn_backend import Cudnn
 from kn_cuda.nvrtc import Compiler
 from kn_cuda.options import Math
 from kn_cuda.source import KernelSource
@@ -52,6 +54,7 @@ class CupyBackend:
         with self._device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
         self._compiler = Compiler(self.arch)
+        self._cudnn = Cudnn(self._stream.ptr, self.allocate)
         self._functions: dict[str, Any] = {}
         self._modules: list[Any] = []
         self._lock = RLock()
@@ -135,6 +138,10 @@ class CupyBackend:
         with self._device:
             return _LIBRARIES[type(request)](self, request, pointers.tolist(), numbers.tolist())
 
+    def conv(self, request: ConvGraph, pointers: list[int], numbers: list[int]) -> int:
+        """Convolve with cuDNN."""
+        return self._cudnn.conv(request, pointers, numbers)
+
     def gemm(self, request: Gemm, pointers: list[int], numbers: list[int]) -> int:
         """Multiply matrices with cuBLAS, whose columns are our rows: it gets b a, turned."""
         from cupy_backends.cuda.libs import cublas
@@ -176,5 +183,6 @@ _COMPUTE_64 = 70
 _DEFAULT_ALGORITHM = -1
 
 _LIBRARIES: Mapping[type[Any], Callable[[CupyBackend, Any, list[int], list[int]], int]] = {
-    Gemm: CupyBackend.gemm
+    ConvGraph: CupyBackend.conv,
+    Gemm: CupyBackend.gemm,
 }

@@ -1,8 +1,8 @@
-"""Which graphs cuDNN accepts, as a table: the planner has to know, and no driver is asked.
+"""Which graphs cuDNN is asked for, as a table: the planner has to know, and no driver is asked.
 
-The rows hold for cuDNN 9.28 and were found by `kn_cuda.deviceless`, which has cuDNN build graphs
-for devices that are only described; `pytest -m cudnn` compares them again. What a newer cuDNN
-accepts beyond them runs by the next way that is known: see `kn_cuda.steps.conv`.
+What cuDNN refuses was found by `kn_cuda.deviceless` with cuDNN 9.28 and its frontend 1.24, for
+devices that are only described; `pytest -m cudnn` compares each row again. What is refused here
+runs by the next way that is known: see `kn_cuda.conv_library`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ AMPERE = 80
 
 @dataclass(frozen=True)
 class Rule:
-    """What cuDNN does not accept.
+    """What cuDNN is not asked for.
 
     Attributes:
         reason: what it is.
         source: how that is known.
         holds: whether a graph is of this kind, for a compute capability such as 90.
+        chosen: whether cuDNN would accept it.
     """
 
     reason: str
     source: str
     holds: Callable[[ConvGraph, int], bool]
+    chosen: bool = False
 
 
 def _is_strict(graph: ConvGraph) -> bool:
@@ -56,28 +58,28 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "bfloat16 needs sm_80",
-        "deviceless: NOT_SUPPORTED_ARCH_MISMATCH for a T4",
+        "deviceless, T4: NOT_SUPPORTED_ARCH_MISMATCH",
         lambda g, cc: g.dtype is DType.BFLOAT16 and cc < AMPERE,
     ),
     Rule(
-        "engines that fuse a residual or other activations than relu use TF32 at least",
-        "deviceless: no valid engine configurations without tensor cores",
-        lambda g, cc: _is_strict(g) and _needs_compiled(g),
+        "residuals and activations other than relu need the channels side by side",
+        "deviceless, T4, A100, L4 and H100: no valid engine configurations",
+        lambda g, cc: not g.channels_last and _needs_compiled(g),
     ),
     Rule(
-        "residuals and activations other than relu need channels last in float32",
-        "deviceless: no valid engine configurations for NCHW",
-        lambda g, cc: (
-            g.dtype is DType.FLOAT32 and not g.channels_last and _needs_compiled(g)
-        ),
+        "of strict float32, the engine that fuses a residual or other activations is a slow one",
+        "deviceless, H100: the kernel is fort_ffma_grouped_sm50, and no tuned one; not measured",
+        lambda g, cc: _is_strict(g) and _needs_compiled(g),
+        chosen=True,
     ),
     Rule(
         "nothing is fused behind a transposed convolution",
-        "not asked for: gradients of data are built alone",
+        "never tried: gradients are asked for alone",
         lambda g, cc: g.transposed and not g.is_plain,
+        chosen=True,
     ),
-)  # fmt: skip
-"""The first row that holds is why a graph is refused."""
+)
+"""The first row that holds is why a graph is not asked for."""
 
 
 def capability(arch: str) -> int:
@@ -86,7 +88,7 @@ def capability(arch: str) -> int:
 
 
 def refusal(graph: ConvGraph, arch: str) -> str | None:
-    """Return why cuDNN does not accept a graph; None where it does.
+    """Return why cuDNN is not asked for a graph; None where it is.
 
     Args:
         graph: what is asked.
