@@ -12,7 +12,7 @@ from kn_graph.dtype import DType
 from kn_plan.plan import Operand
 from kn_plan.program import ScalarProgram
 
-__all__ = ["copy_launch"]
+__all__ = ["RAW_DTYPES", "copy_launch"]
 
 SIDE = 32
 """Of a tile; see `kernels/copy.cu`."""
@@ -20,7 +20,7 @@ SIDE = 32
 FEW = 8
 """Rows or columns for which a tile would mostly be empty."""
 
-_RAW = {1: DType.UINT8, 2: DType.UINT16, 4: DType.UINT32, 8: DType.UINT64}
+RAW_DTYPES = {1: DType.UINT8, 2: DType.UINT16, 4: DType.UINT32, 8: DType.UINT64}
 
 
 def copy_launch(out: Operand, x: Operand, dtype: DType, threads: int) -> Launch:
@@ -39,7 +39,7 @@ def copy_launch(out: Operand, x: Operand, dtype: DType, threads: int) -> Launch:
     rows = [a for a in range(len(sizes) - 1) if of[a] == 1]
     large = all(_is_large(sizes[a]) for a in (*rows, -1))
     if not rows or to[-1] != 1 or of[-1] == 0 or not large:
-        raw = _RAW[dtype.itemsize]
+        raw = RAW_DTYPES[dtype.itemsize]
         program = ScalarProgram((raw,), (), (0,))
         return scalar_launch(program, [(out, type_)], [(x, type_)], threads)
     row, last = rows[-1], len(sizes) - 1
