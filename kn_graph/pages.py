@@ -16,6 +16,9 @@ Array = np.ndarray[Any, Any]
 LEAST = 16 * mmap.PAGESIZE
 """Bytes below which asking the system is not worth it."""
 
+LEAST_FREED = 2 << 20
+"""Bytes below which the heap is left as it is."""
+
 
 def forget_pages(x: Array) -> None:
     """Let the system take back the memory of a part of a file; reading it again is still right.
@@ -47,11 +50,14 @@ def _malloc_trim() -> Any:
         return None  # another libc
 
 
-def trim_heap() -> None:
+def trim_heap(weights: int) -> None:
     """Give back what loading and optimizing have freed, which the allocator would keep.
 
     Takes less than a millisecond; does nothing where the C library has no such function.
+
+    Args:
+        weights: bytes of weights; what was freed is about as much. Little is not worth the time.
     """
-    trim = _malloc_trim()
+    trim = _malloc_trim() if weights >= LEAST_FREED else None
     if trim is not None:
         trim(0)

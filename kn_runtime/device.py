@@ -125,6 +125,7 @@ class Device:
         Raises:
             SymbolError: `dims` names a size that the graph does not have.
         """
+        from kn_graph.ops.source import Constant
         from kn_graph.pages import trim_heap
         from kn_runtime.prepared import PreparedGraph
 
@@ -134,7 +135,7 @@ class Device:
 
             graph = optimize_graph(graph)
         prepared = PreparedGraph(graph, self, dims, options or PrepareOptions())
-        trim_heap()
+        trim_heap(sum(n.op.array.nbytes for n in graph.nodes if isinstance(n.op, Constant)))
         return prepared
 
     def __str__(self) -> str:

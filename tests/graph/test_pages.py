@@ -57,8 +57,10 @@ def test_arrays_of_other_memory_are_left_alone():
 def test_what_was_freed_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
     monkeypatch.setattr(pages, "_malloc_trim", lambda: kept.append)
-    trim_heap()
+    trim_heap(pages.LEAST_FREED - 1)
+    assert not kept
+    trim_heap(pages.LEAST_FREED)
     assert kept == [0]
     monkeypatch.setattr(pages, "_malloc_trim", lambda: None)  # a libc without it
-    trim_heap()
+    trim_heap(pages.LEAST_FREED)
     assert kept == [0]
