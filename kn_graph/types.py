@@ -17,6 +17,7 @@ __all__ = [
     "SequenceType",
     "Shape",
     "TensorType",
+    "UnknownRankError",
     "UnrankedType",
     "ValueType",
     "format_shape",
@@ -54,6 +55,10 @@ class TensorType:
         return f"{self.dtype}{format_shape(self.shape)}"
 
 
+class UnknownRankError(ShapeError):
+    """The shape of a tensor was asked for whose rank only shows at run time."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnrankedType:
     """A tensor whose number of axes only shows at run time, such as an element of a sequence."""
@@ -65,9 +70,9 @@ class UnrankedType:
         """Refuse: there is no shape.
 
         Raises:
-            ShapeError: always.
+            UnknownRankError: always.
         """
-        raise ShapeError(
+        raise UnknownRankError(
             "the rank of this tensor is only known at run time; "
             "load the model with input_shapes={...} so that it is known before"
         )

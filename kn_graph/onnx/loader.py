@@ -15,16 +15,24 @@ from kn_graph.dtype import DType
 from kn_graph.errors import InternalError, KnError, MalformedModelError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.known import Exact
-from kn_graph.onnx.attributes import attribute_kind, node_name, plain_attribute
+from kn_graph.onnx.attributes import node_name, plain_attribute
 from kn_graph.onnx.context import NodeContext
 from kn_graph.onnx.file import ModelFile
 from kn_graph.onnx.functions import Functions
-from kn_graph.onnx.order import check_extent, in_order, nested_nodes
+from kn_graph.onnx.order import check_extent, differentiated, in_order
 from kn_graph.onnx.proto_types import free_shape, value_type
 from kn_graph.onnx.registry import find_converter, normal_domain
+from kn_graph.onnx.subgraph import branch_off
 from kn_graph.onnx.survey import check_supported
 from kn_graph.onnx.tensor import TensorReader
-from kn_graph.types import OptionalType, SequenceType, TensorType, UnrankedType, ValueType
+from kn_graph.types import (
+    OptionalType,
+    SequenceType,
+    TensorType,
+    UnknownRankError,
+    UnrankedType,
+    ValueType,
+)
 from kn_graph.value import Value
 from kn_graph.variants import Assumptions
 
@@ -179,6 +187,7 @@ class Loader:
         self.opsets = file.opsets
         self.graph = Graph()
         self._pinned: set[str] = set()
+        self.branched = 0
 
     # ---- the whole --------------------------------------------------------------------------
 
@@ -196,7 +205,7 @@ class Loader:
         try:
             check_extent(self.file.proto)
             self._declare(proto, scope)
-            self.convert_nodes(proto.node, scope)
+            self.convert_nodes(proto.node, scope, [o.name for o in proto.output])
             self._name_outputs(proto, scope)
         except KnError as error:
             error.add_context(self.file.label)
@@ -209,7 +218,7 @@ class Loader:
             if number < 0:
                 raise SymbolError(f"size {name!r} cannot be {number}", name=name)
         scope.initializers = self.initializers(proto)
-        weights = self._differentiated()
+        weights = differentiated(proto.node) if GRADIENT_DOMAIN in self.opsets else frozenset[str]()
         overridable = set()
         for info in proto.input:
             if not info.name or info.name in scope.values or info.name in overridable:
@@ -261,16 +270,6 @@ class Loader:
         array = self.reader.array(proto).array
         self._declare_input(info, scope)
         scope.graph.defaults[info.name] = array
-
-    def _differentiated(self) -> frozenset[str]:
-        """Return the tensors by which the model asks for gradients."""
-        if GRADIENT_DOMAIN not in self.opsets:
-            return frozenset()
-        nodes = (n for n, _ in nested_nodes(self.file.proto.graph.node))
-        found = [n for n in nodes if n.op_type == "Gradient"]
-        given = [a for n in found for a in n.attribute if a.name == "xs"]
-        lists = [plain_attribute(a, attribute_kind(a)) for a in given]
-        return frozenset(name for names in lists for name in names)
 
     def _declare_weight(self, name: str, scope: Scope) -> None:
         """Make an input with a default of an initializer, which as a constant might be merged."""
@@ -350,10 +349,18 @@ class Loader:
 
     # ---- nodes ------------------------------------------------------------------------------
 
-    def convert_nodes(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> None:
-        """Convert nodes in order."""
-        for node in in_order(nodes):
-            self.convert_node(node, scope)
+    def convert_nodes(
+        self, nodes: Sequence[onnx.NodeProto], scope: Scope, wanted: Sequence[str]
+    ) -> None:
+        """Convert nodes in order; `wanted` are the names that are read afterwards."""
+        ordered = in_order(nodes)
+        for done, node in enumerate(ordered):
+            try:
+                self.convert_node(node, scope)
+            except UnknownRankError:
+                if not branch_off(ordered, done, wanted, scope):
+                    raise
+                return
 
     def convert_node(self, node: onnx.NodeProto, scope: Scope) -> None:
         """Convert one node and define its outputs."""
@@ -417,7 +424,7 @@ class Loader:
         for parameter, value in zip(function.input, inputs, strict=False):
             if value is not None:
                 inner.values[parameter] = value
-        self.convert_nodes(function.node, inner)
+        self.convert_nodes(function.node, inner, function.output)
         # optional outputs that the body leaves out may be missing where nobody wants them
         wanted = [o for o, _ in zip(function.output, node.output, strict=False)]
         return [inner.find(o) for o in wanted]

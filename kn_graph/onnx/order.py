@@ -8,13 +8,13 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from kn_graph.errors import MalformedModelError, UnsupportedModelError
-from kn_graph.onnx.attributes import node_name
+from kn_graph.onnx.attributes import attribute_kind, node_name, plain_attribute
 from kn_graph.onnx.registry import normal_domain
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["check_extent", "in_order", "nested_nodes"]
+__all__ = ["check_extent", "differentiated", "in_order", "nested_nodes"]
 
 MAX_NESTING = 50
 """Subgraphs and functions within each other; conversion recurses that deep."""
@@ -35,6 +35,14 @@ def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[onnx.NodePro
         yield node, depth
         if node.attribute:
             stack += [(iter(g.node), depth + 1) for g in _subgraphs(node)]
+
+
+def differentiated(nodes: Iterable[onnx.NodeProto]) -> frozenset[str]:
+    """Return the tensors by which nodes ask for gradients."""
+    found = [n for n, _ in nested_nodes(nodes) if n.op_type == "Gradient"]
+    given = [a for n in found for a in n.attribute if a.name == "xs"]
+    lists = [plain_attribute(a, attribute_kind(a)) for a in given]
+    return frozenset(name for names in lists for name in names)
 
 
 MAYBE_GRAPHS = frozenset({0, 5, 10})

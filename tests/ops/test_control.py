@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from kn_graph.dtype import DType
 from kn_graph.errors import DTypeError, ShapeError
 from kn_graph.graph import Graph
 from kn_graph.ops.control import If
+from kn_graph.optimizer import optimize_graph
 from kn_graph.reference import cpu_eval_graph
 from kn_graph.types import SequenceType, TensorType, UnrankedType
+from kn_runtime import Device
 from tests.ops.control_models import X, flag, load, nodes_of, same_as_onnxruntime
 
 BRANCHES = """
@@ -138,8 +141,49 @@ def test_ranks_that_differ_leave_an_unknown_rank() -> None:
         u = cpu_eval_graph(graph, {"c": flag(truth), "x": X})["u"]
         np.testing.assert_array_equal(u, expected)
     computed = used.replace("g (bool c,", "g (float[1] s,").replace("axes =", COMPUTED, 1)
+    graph = load(computed)  # what follows is a part of both branches
+    for s, expected in ((1, -X.sum(0)), (-1, -X), (1, -X.sum(0))):
+        for g in (graph, optimize_graph(graph)):
+            u = cpu_eval_graph(g, {"s": np.full(1, s, np.float32), "x": X})["u"]
+            np.testing.assert_array_equal(u, expected)
+
+
+TWICE = """
+    g (float[1] s, float[1] t, float[2, 3] x) => (float[k] u, float[2, 3] early, float[k] v) {
+        axes = Constant <value = int64[1] {0}> ()
+        zero = Constant <value = float[1] {0}> ()
+        c = Greater(s, zero)
+        e = Greater(t, zero)
+        early = Abs(x)
+        y = If (c) <
+            then_branch = t1 () => (float[k] p) { p = ReduceSum <keepdims = 0> (x, axes) },
+            else_branch = e1 () => (float[k] p) { p = Identity(x) }
+        >
+        w = Neg(y)
+        z = If (e) <
+            then_branch = t2 () => (float[k] q) { q = Unsqueeze(w, axes) },
+            else_branch = e2 () => (float[k] q) { q = Identity(w) }
+        >
+        u = Mul(z, x)
+        v = Exp(w)
+    }"""
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_several_ranks_may_be_decided_at_run_time(device: str) -> None:
+    prepared = Device.parse(device).prepare(load(TWICE))
+    for s, t in product((1, -1), repeat=2):
+        feeds = {"s": np.full(1, s, np.float32), "t": np.full(1, t, np.float32), "x": X}
+        got = prepared.eval(feeds)
+        w = -X.sum(0) if s > 0 else -X
+        np.testing.assert_array_equal(got["u"], (w[None] if t > 0 else w) * X)
+        np.testing.assert_allclose(got["v"], np.exp(w), rtol=1e-6)
+        np.testing.assert_array_equal(got["early"], X)
+
+
+def test_a_sequence_that_holds_any_rank_still_says_that_it_does() -> None:
     with pytest.raises(ShapeError, match="rank of this tensor is only known at run time"):
-        load(computed)
+        load("g (seq(float) s, int64 i) => (float[k] y) { x = SequenceAt(s, i) y = Neg(x) }")
 
 
 def test_branches_of_different_element_types_are_refused() -> None:
