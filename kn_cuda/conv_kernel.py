@@ -11,9 +11,9 @@ from kn_cuda.axes import blocks_for
 from kn_cuda.builder import KernelBuilder
 from kn_cuda.calls import Launch, Pointer
 from kn_cuda.lowering import Calls, Lowering
+from kn_cuda.products import add_products
 from kn_cuda.types import storage_type
 from kn_graph.dim import Size, ceildiv, size_prod
-from kn_graph.dtype import DType
 from kn_graph.ops.conv import Conv, ConvTranspose
 from kn_graph.types import Shape
 from kn_plan.plan import Operand, Step
@@ -123,7 +123,7 @@ def _builder(problem: _Problem, entry: str, weights: Pointer) -> KernelBuilder:
     x = problem.x.layout
     rank = max(1, x.rank - 2)
     b = KernelBuilder("conv", entry, low.threads)
-    _add_products(b, step.node.results[0].dtype)
+    add_products(b, step.node.results[0].dtype)
     b.constant("RANK", rank)
     b.constant("THREADS", low.threads)
     b.reads("x", problem.x, storage_type(low.dtype(problem.x)))
@@ -146,17 +146,6 @@ def _builder(problem: _Problem, entry: str, weights: Pointer) -> KernelBuilder:
         b.numbers(name, row or (missing,))
     low.end(b, step, (0, *range(2, x.rank), 1))
     return b
-
-
-def _add_products(b: KernelBuilder, dtype: DType) -> None:
-    """Give a kernel the type that products are added up in; integers wrap."""
-    acc, text = "float", "fmaf(a, b, acc)"
-    if dtype is DType.FLOAT64:
-        acc, text = "double", "fma(a, b, acc)"
-    elif dtype.is_int:
-        acc, text = "uint64_t" if dtype.bits > 32 else "uint32_t", "acc + a * b"
-    b.type("Acc", acc)
-    b.code(f"KN_DEVICE static Acc add(Acc acc, Acc a, Acc b) {{ return {text}; }}")
 
 
 def _tiled(problem: _Problem, weights: Pointer) -> Launch:

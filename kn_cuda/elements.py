@@ -33,12 +33,14 @@ class Front:
         reads: its inputs, in the shape of what is read.
         writes: its outputs, likewise; None for what nobody else reads.
         chosen: the output that rows are of.
+        made: that output, as the step behind reads it.
     """
 
     program: ScalarProgram
     reads: tuple[Operand, ...]
     writes: tuple[Operand | None, ...]
     chosen: int
+    made: Operand
 
     @property
     def stores(self) -> bool:

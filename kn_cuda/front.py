@@ -12,9 +12,12 @@ from typing import Any
 from kn_cuda.calls import Launch, Refusal, UnsupportedError
 from kn_cuda.elements import Front
 from kn_cuda.lowering import Calls, Lowering
+from kn_cuda.steps.layout import concat
+from kn_cuda.steps.matmul import product_alone
 from kn_cuda.steps.norm import norm, softmax
 from kn_cuda.steps.reduce import reduce
 from kn_graph.op import Op
+from kn_graph.ops.layout import Concat
 from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.reduce import Reduce
@@ -26,6 +29,7 @@ __all__ = ["move_to_front"]
 Lowered = Calls | Refusal
 
 WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any, Front], Calls]] = {
+    Concat: concat,
     Norm: norm,
     Reduce: reduce,
     Softmax: softmax,
@@ -47,6 +51,7 @@ def move_to_front(low: Lowering, lowered: Sequence[Lowered]) -> tuple[list[Lower
         The calls of each step, and the step at which each buffer is read last.
     """
     plan, found, deaths = low.plan, list(lowered), list(low.plan.deaths)
+    taken = set[int]()
     for index, step in enumerate(plan.steps):
         calls = found[index]
         if isinstance(calls, Refusal) or not _ends_in_program(step, calls):
@@ -54,7 +59,7 @@ def move_to_front(low: Lowering, lowered: Sequence[Lowered]) -> tuple[list[Lower
         reader = _reader(plan, index)
         following = plan.steps[reader]
         writer = None if following.op is None else WRITERS.get(type(following.op))
-        if writer is None or isinstance(found[reader], Refusal):
+        if writer is None or reader in taken or isinstance(found[reader], Refusal):
             continue
         front = _front(low, step, reader)
         if front is None:
@@ -63,7 +68,8 @@ def move_to_front(low: Lowering, lowered: Sequence[Lowered]) -> tuple[list[Lower
             found[reader] = writer(low, following, following.op, front)
         except UnsupportedError:
             continue
-        found[index] = calls[:-1]
+        taken.add(reader)
+        found[index] = product_alone(low, step) if step.node is not None else []
         for operand in step.inputs:
             deaths[operand.buffer] = max(deaths[operand.buffer], reader)
     return found, deaths
@@ -91,7 +97,8 @@ def _ends_in_program(step: Step, calls: Calls) -> bool:
     if step.program is None or step.program.is_copy or step.binds or not calls:
         return False
     last = calls[-1]
-    return isinstance(last, Launch) and last.kernel.family == "scalar"
+    fused = isinstance(step.op, MatMul)
+    return fused or (isinstance(last, Launch) and last.kernel.family == "scalar")
 
 
 def _front(low: Lowering, step: Step, reader: int) -> Front | None:
@@ -105,17 +112,22 @@ def _front(low: Lowering, step: Step, reader: int) -> Front | None:
         reads = (step.writes[0], *step.extras)
     elif step.node is not None:
         return None
-    (x,), shape = following.reads, following.reads[0].layout.sizes
+    written = {o.buffer for o in step.writes}
+    made = {o for o in following.reads if o.buffer in written}
+    if len(made) != 1:
+        return None
+    (x,) = made
+    shape = x.layout.sizes
     seen_reads, seen_writes = ([_viewed(o, shape) for o in t] for t in (reads, step.writes))
     if x not in seen_writes or any(o is None for o in (*seen_reads, *seen_writes)):
         return None
-    if {o.buffer for o in following.extras} & {o.buffer for o in step.writes}:
+    if {o.buffer for o in following.extras} & written:
         return None
     kept = tuple(
         o if o is not None and _is_read_later(low, o, reader) else None for o in seen_writes
     )
     given = tuple(o for o in seen_reads if o is not None)
-    return Front(step.program, given, kept, seen_writes.index(x))
+    return Front(step.program, given, kept, seen_writes.index(x), x)
 
 
 def _viewed(operand: Operand, shape: Shape) -> Operand | None:

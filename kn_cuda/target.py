@@ -20,13 +20,14 @@ from kn_graph.ops.sample import GridSample
 from kn_graph.value import Node
 from kn_plan.target import Order
 
-__all__ = ["ARCHITECTURES", "CudaTarget"]
+__all__ = ["ARCHITECTURES", "MOST_JOINED", "CudaTarget"]
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 """What kernels are compiled for and checked on."""
 
 PROGRAMMED: tuple[type[Op], ...] = (
     Attention,
+    Concat,
     Conv,
     ConvTranspose,
     Gather,
@@ -39,6 +40,9 @@ PROGRAMMED: tuple[type[Op], ...] = (
     Softmax,
 )
 """Operations behind whose results a program runs, through `Lowering.end`."""
+
+MOST_JOINED = 8
+"""Tensors that one launch joins."""
 
 FOLLOWING: tuple[type[Op], ...] = (Concat, GridSample, Norm, Pad, Pool, Resize)
 """Operations whose results are stored in the order of axes of what they read."""
@@ -63,6 +67,8 @@ class CudaTarget:
 
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a program may follow; it may change the type."""
+        if isinstance(anchor.op, Concat):
+            return len(anchor.operands) <= MOST_JOINED
         return isinstance(anchor.op, PROGRAMMED)
 
     def order(self, anchor: Node | None, rank: int, given: Order | None) -> Order | None:

@@ -33,16 +33,19 @@ KN_DEVICE void layout_pad(const typename K::Pointers& p, const typename K::Numbe
     }
 }
 
-// A thread copies an element of one of several tensors that are joined along an axis.
+// A thread has an element of one of several tensors that are joined along an axis.
 //
 //     K::place(n, i, at, o)      likewise, with the place along that axis as o[0]
-//     K::part(p, n, at, o)       reads the element of the part that it lies in
+//     K::part(p, n, at, o)       reads or makes the element of the part that it lies in
+//     K::PLAIN                   whether it is only copied; else K::end(p, n, i, element) stores it
 template <class K>
 KN_DEVICE void layout_concat(const typename K::Pointers& p, const typename K::Numbers& n) {
     using Index = typename K::Index;
+    const int SOURCES = K::SOURCES;
     for (Index i = first_thread<Index>(); i < n.count; i += all_threads<Index>()) {
-        Index at[K::PARTS + 1] = {}, o[1] = {};
+        Index at[SOURCES + K::PLAIN] = {}, o[1] = {};
         K::place(n, i, at, o);
-        p.y[at[K::PARTS] + o[0] * n.y_step] = K::part(p, n, at, o[0]);
+        if constexpr (K::PLAIN) p.y[at[SOURCES] + o[0] * n.y_step] = K::part(p, n, at, o[0]);
+        else K::end(p, n, i, K::part(p, n, at, o[0]));
     }
 }

@@ -3,66 +3,122 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from kn_cuda.axes import blocks_for, in_order
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Launch
+from kn_cuda.calls import Launch, UnsupportedError
+from kn_cuda.elements import Front
+from kn_cuda.expression import program_function
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.places import add_places
-from kn_cuda.types import raw_type
-from kn_graph.dim import Size
+from kn_cuda.target import MOST_JOINED
+from kn_cuda.types import compute_type, raw_type, storage_type
+from kn_graph.dim import Size, size_prod
 from kn_graph.ops.layout import Concat, Pad
+from kn_graph.types import Shape
 from kn_plan.plan import Operand, Step
+from kn_plan.program import ScalarProgram
 
 __all__ = ["concat", "pad"]
-
-MOST_PARTS = 8
-"""Tensors that one launch joins."""
 
 MODES = {"constant": 0, "edge": 1, "reflect": 2, "wrap": 3}
 
 
-def concat(low: Lowering, step: Step, op: Concat) -> Calls:
-    """Copy every part to its place, several in one launch."""
-    (out,) = step.writes
+@dataclass(frozen=True)
+class _Part:
+    """One of the tensors that are joined.
+
+    Attributes:
+        length: along the axis.
+        sources: what it is made of: itself, or what a program reads.
+        program: makes it; None where it lies in memory.
+    """
+
+    length: Size
+    sources: tuple[Operand, ...]
+    program: ScalarProgram | None = None
+
+
+def concat(low: Lowering, step: Step, op: Concat, front: Front | None = None) -> Calls:
+    """Copy every part to its place, several in one launch; or make them by a program in front."""
+    (out,) = step.writes[:1]
+    parts = [_part(o, op.axis, front) for o in step.reads]
+    if step.program is not None or front is not None:
+        stored = front is not None and len(front.writes) + sum(map(bool, front.writes)) != 1
+        if len(parts) > MOST_JOINED or stored:
+            raise UnsupportedError("programs run where one launch joins all, and stores no more")
+        return [_concat(low, step, step.shape, parts, op.axis)]
     calls: Calls = []
     start: Size = 0
-    for first in range(0, len(step.reads), MOST_PARTS):
-        parts = step.reads[first : first + MOST_PARTS]
-        length = sum((o.layout.sizes[op.axis] for o in parts), start=0)
+    for first in range(0, len(parts), MOST_JOINED):
+        some = parts[first : first + MOST_JOINED]
+        length = sum((p.length for p in some), start=0)
         place = Operand(out.buffer, out.layout.slice(op.axis, start, length))
         start = start + length
-        joined = len(parts) > 1
-        calls.append(_concat(low, place, parts, op.axis) if joined else low.copy(place, parts[0]))
+        if len(some) > 1:
+            piece = replace(step, writes=(place,))
+            calls.append(_concat(low, piece, place.layout.sizes, some, op.axis))
+        else:
+            calls.append(low.copy(place, *some[0].sources))
     return calls
 
 
-def _concat(low: Lowering, out: Operand, parts: Sequence[Operand], axis: int) -> Launch:
-    type_ = raw_type(low.dtype(out))
+def _part(operand: Operand, axis: int, front: Front | None) -> _Part:
+    length = operand.layout.sizes[axis]
+    if front is None or operand != front.made:
+        return _Part(length, (operand,))
+    return _Part(length, front.reads, front.program)
+
+
+def _concat(low: Lowering, step: Step, sizes: Shape, parts: Sequence[_Part], axis: int) -> Launch:
+    """Return a launch that joins parts; elements stay bits where no program runs."""
+    assert step.node is not None
+    dtype, out = step.node.results[0].dtype, step.writes[0]
+    plain = step.program is None and all(p.program is None for p in parts)
+    sources = [o for p in parts for o in p.sources]
+    order = in_order(out.layout.strides)
     b = KernelBuilder("layout", "layout_concat", low.threads)
-    b.constant("PARTS", len(parts))
-    b.writes("y", out, type_)
+    b.constant("SOURCES", len(sources))
+    for i, source in enumerate(sources):
+        b.reads(f"x{i}", source, (raw_type if plain else storage_type)(low.dtype(source)))
+    b.number("count", size_prod(sizes))
+    b.numbers("x_step", tuple(o.layout.strides[axis] for o in sources))
+    b.numbers("lengths", tuple(p.length for p in parts))
+    rows = [o.layout.strides for o in sources]
+    if plain:
+        type_ = raw_type(dtype)
+        b.writes("y", out, type_)
+        b.number("y_step", out.layout.strides[axis])
+        rows.append(out.layout.strides)
+    else:
+        type_ = compute_type(dtype)
+        low.end(b, step, order)
+    b.constant("PLAIN", plain)
+    add_places(b, sizes, order, {axis: 0}, *rows)
+    b.code(_part_function(b, type_, parts, len(rows)))
+    return b.launch(blocks_for(size_prod(sizes), low.threads), extent=size_prod(sizes))
+
+
+def _part_function(b: KernelBuilder, type_: str, parts: Sequence[_Part], operands: int) -> str:
+    """Return the function that reads or makes the element of the part that a place lies in."""
+    lines, first = [], 0
     for i, part in enumerate(parts):
-        b.reads(f"x{i}", part, type_)
-    b.number("count", out.layout.numel)
-    b.number("y_step", out.layout.strides[axis])
-    b.numbers("x_step", tuple(o.layout.strides[axis] for o in parts))
-    b.numbers("lengths", tuple(o.layout.sizes[axis] for o in parts))
-    rows = [o.layout.strides for o in (*parts, out)]
-    add_places(b, out.layout.sizes, in_order(out.layout.strides), {axis: 0}, *rows)
-    lines = []
-    for i in range(len(parts)):
-        read = f"return p.x{i}[at[{i}] + o * n.x_step[{i}]];"
-        if i + 1 < len(parts):
-            lines += [f"if (o < n.lengths[{i}]) {read}", f"o -= n.lengths[{i}];"]
-        else:
-            lines.append(read)
+        if i:
+            lines.append(f"o -= n.lengths[{i - 1}];")
+        names = range(first, first := first + len(part.sources))
+        given = [f"widened(p.x{k}[at[{k}] + o * n.x_step[{k}]])" for k in names]
+        made = [f"return {given[0]};"]
+        if part.program is not None:
+            b.code(program_function(part.program, f"front{i}"))
+            made = [f"{type_} made;", f"front{i}({', '.join([*given, 'made'])});", "return made;"]
+        last = i + 1 == len(parts)
+        lines += made if last else [f"if (o < n.lengths[{i}]) {{ {' '.join(made)} }}"]
     body = "".join(f"    {line}\n" for line in lines)
-    b.code(
+    return (
         f"KN_DEVICE static {type_} part(\n    const Pointers& p, const Numbers& n, "
-        f"const Index (&at)[{len(rows)}], Index o) {{\n{body}}}"
+        f"const Index (&at)[{operands}], Index o) {{\n{body}}}\n"
     )
-    return b.launch(blocks_for(out.layout.numel, low.threads))
 
 
 def pad(low: Lowering, step: Step, op: Pad) -> Calls:

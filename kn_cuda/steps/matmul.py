@@ -1,18 +1,34 @@
-"""Products of matrices, by a library; the program behind them is a launch of its own."""
+"""Products of matrices: by a library, or by our kernels with the program behind them.
+
+The rule, for each product at its sizes:
+
+- At most 8 rows: our kernel. Either way each weight is read once and memory is the limit; ours
+  applies the program, and needs no second launch to add up what blocks have.
+- What the library cannot do, or only in several calls (a program behind, operands to copy, a loop
+  around it): our tiled kernel where what that saves is worth more than the library's speed; see
+  `Prices`. A program that runs in the next kernel costs the library nothing.
+- All else: the library.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
 from kn_cuda.axes import joined
-from kn_cuda.calls import Gemm, LibraryCall, UnsupportedError
+from kn_cuda.calls import Gemm, Launch, LibraryCall, UnsupportedError
+from kn_cuda.gemm_kernel import FEW_ROWS, TILE, Product
 from kn_cuda.lowering import Calls, Lowering
-from kn_graph.dim import Size
+from kn_cuda.rows import at_most
+from kn_graph.dim import Size, size_max
 from kn_graph.dtype import DType
 from kn_graph.ops.matmul import MatMul
 from kn_graph.types import Shape
+from kn_plan.device_spec import CUDA_SPECS
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 
-__all__ = ["matmul"]
+__all__ = ["Prices", "matmul", "product_alone"]
 
 TYPES = {
     (DType.FLOAT32, DType.FLOAT32),
@@ -22,15 +38,96 @@ TYPES = {
     (DType.BFLOAT16, DType.BFLOAT16),
     (DType.BFLOAT16, DType.FLOAT32),
 }
-"""Of operands and result."""
+"""Of operands and result, that a library multiplies."""
+
+OWN_SHARE = 0.5
+"""Of the peak without tensor cores, that our tiled kernel reaches; assumed."""
+
+LIBRARY_SHARE = 0.8
+"""Of the peak, that a library reaches; assumed."""
+
+MULTIPROCESSORS = 132
+"""Of a large GPU: what a single tile takes is the time of this many."""
+
+SPLITS = 4
+"""How much sooner a library is ready than one of our tiles, where these are few; assumed."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What our kernel may cost, compared with a library and a launch behind it.
+
+    The launch that is spared takes `launch` seconds, and moves each result twice. Each product
+    takes our kernel `1 / own - 1 / library` seconds longer; and where tiles are few, the time of
+    one tile counts, which a library splits.
+
+    Attributes:
+        work: products that are worth a launch.
+        free: products of each result that are worth its way through memory.
+        deep: products of each result at which a single tile takes too long.
+    """
+
+    work: int
+    free: int
+    deep: int
+
+    @classmethod
+    def of(cls, arch: str, dtype: DType) -> Prices:
+        """Return the prices on a device, for operands of a type."""
+        spec = CUDA_SPECS.get(arch, CUDA_SPECS["sm_90"])
+        own = OWN_SHARE * min(spec.flops, spec.product_flops(dtype)) / 2
+        slower = 1 / own - 1 / (LIBRARY_SHARE * spec.product_flops(dtype) / 2)
+        tile = TILE * TILE * MULTIPROCESSORS / own * (1 - 1 / SPLITS)
+        free = 2 * dtype.itemsize / spec.bandwidth / slower
+        return cls(int(spec.launch / slower), int(free), int(spec.launch / tile))
+
+    def worth(self, product: Product) -> Size:
+        """Return 1 where our kernel is to compute a product, else 0."""
+        behind = size_max(0, product.depth - self.free)
+        shallow = at_most(product.depth, self.deep + self.free)
+        return at_most(product.results * behind, self.work) * shallow
 
 
 def matmul(low: Lowering, step: Step, op: MatMul) -> Calls:
-    """Multiply matrices."""
+    """Multiply matrices, and apply the program of the step."""
+    return _calls(low, step, Product(low, step))
+
+
+def product_alone(low: Lowering, step: Step) -> Calls:
+    """Multiply matrices; the program runs elsewhere, and reads what lies in the step's result."""
+    return _calls(low, step, Product(low, step, low.result(step)))
+
+
+def _calls(low: Lowering, step: Step, product: Product) -> Calls:
+    """Return alternatives, of which sizes choose one."""
+    few = at_most(product.rows, FEW_ROWS)
+    more = 1 - few
+    library: Calls = []
+    own: Size = 1
+    with suppress(UnsupportedError):
+        library = _library(low, step, product.into is None)
+        alone = len(library) == 1 and _loops(library[0]) == 1
+        own = 0 if alone else Prices.of(low.arch, low.dtype(step.reads[0])).worth(product)
+    found: Calls = [product.few(few), product.tiled(more * own)]
+    found += [replace(call, guard=more * (1 - own)) for call in library]
+    return [call for call in found if call.guard != 0]
+
+
+def _loops(call: Launch | LibraryCall) -> Size:
+    """Return how often a library is called: see `Gemm`."""
+    return call.numbers[6] if isinstance(call, LibraryCall) else 1
+
+
+def _library(low: Lowering, step: Step, programmed: bool) -> Calls:
+    """Return the call of a library, with copies around it and the program behind it.
+
+    Raises:
+        UnsupportedError: it multiplies nothing like that.
+    """
     assert step.node is not None
     dtype, out = low.dtype(step.reads[0]), step.node.results[0].dtype
     if (dtype, out) not in TYPES or low.dtype(step.reads[1]) is not dtype:
-        raise UnsupportedError(f"there is no kernel for products of {dtype} that give {out}")
+        raise UnsupportedError(f"no library multiplies {dtype} to {out}")
     calls: Calls = []
     a, b = (_as_lines(low, x, calls) for x in step.reads)
     result = low.result(step)
@@ -41,7 +138,7 @@ def matmul(low: Lowering, step: Step, op: MatMul) -> Calls:
     calls.append(call)
     if target is not result:
         calls.append(low.copy(result, target))
-    return [*calls, *low.behind(step, result)]
+    return [*calls, *(low.behind(step, result) if programmed else ())]
 
 
 def _lines(layout: StridedLayout) -> bool:

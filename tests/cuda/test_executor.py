@@ -41,7 +41,7 @@ def mlp(g: Graph) -> Any:
 
 def test_an_mlp_at_all_sizes() -> None:
     run = check(mlp, {"n": 5}, {"n": 1}, {"n": 0}, {"n": 33})
-    assert run.proof.launches == {"MatMul": 3 * 2 * 3}  # a product and a program; none for n = 0
+    assert run.proof.launches == {"MatMul": 3 * 3}  # with their programs; none for n = 0
 
 
 def block(g: Graph) -> Any:
