@@ -11,7 +11,8 @@ template <class K> KN_FN bool comes_first(
 }
 
 // Sorts the elements of a row from `base` on in shared memory, by a bitonic network; those behind
-// the end of the row are the last.
+// the end of the row are the last. Callers read what the same thread loads the next time, so that
+// there is no barrier between calls.
 template <class K>
 KN_FN void sort_tile(
     const typename K::Pointers& p, const typename K::Numbers& n, typename K::Index start,
@@ -57,7 +58,6 @@ KN_DEVICE void sort_rows(const typename K::Pointers& p, const typename K::Number
             put(p.values[at[1] + i * n.value_step], values[i]);
             p.places[at[2] + i * n.place_step] = places[i];
         }
-        __syncthreads();
     }
 }
 
@@ -73,7 +73,6 @@ KN_DEVICE void sort_tiles(const typename K::Pointers& p, const typename K::Numbe
         sort_tile<K>(p, n, located(row, n.kept, n.kept_strides[0]), base, values, places);
         for (Index i = threadIdx.x; i < K::SIZE && base + i < n.length; i += K::THREADS)
             p.y[row * n.length + base + i] = places[i];
-        __syncthreads();
     }
 }
 
