@@ -41,8 +41,12 @@ def _is_strict(graph: ConvGraph) -> bool:
 
 
 def _needs_compiled(graph: ConvGraph) -> bool:
-    """Return whether only engines that are compiled at run time fuse what is behind."""
-    return graph.residual or graph.activation not in ("none", "relu")
+    """Return whether only engines that are compiled at run time fuse what is behind.
+
+    Those that are there before know a bias, and a bias with relu behind it.
+    """
+    known = graph.activation == "none" or (graph.activation == "relu" and graph.bias)
+    return graph.residual or not known
 
 
 RULES: tuple[Rule, ...] = (
@@ -62,9 +66,14 @@ RULES: tuple[Rule, ...] = (
         lambda g, cc: g.dtype is DType.BFLOAT16 and cc < AMPERE,
     ),
     Rule(
-        "residuals and activations other than relu need the channels side by side",
+        "residuals, activations other than relu, and relu without a bias need the channels last",
         "deviceless, T4, A100, L4 and H100: no valid engine configurations",
         lambda g, cc: not g.channels_last and _needs_compiled(g),
+    ),
+    Rule(
+        "over three axes, residuals and activations other than relu need sm_80",
+        "deviceless, T4: no valid engine configurations for float32 by TF32",
+        lambda g, cc: g.rank == 3 and cc < AMPERE and _needs_compiled(g),
     ),
     Rule(
         "of strict float32, the engine that fuses a residual or other activations is a slow one",
