@@ -28,7 +28,7 @@ from kn_plan.device_spec import CUDA_SPECS
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 
-__all__ = ["Prices", "matmul", "product_alone"]
+__all__ = ["Prices", "matmul", "product", "product_alone"]
 
 TYPES = {
     (DType.FLOAT32, DType.FLOAT32),
@@ -139,6 +139,20 @@ def _library(low: Lowering, step: Step, programmed: bool) -> Calls:
     if target is not result:
         calls.append(low.copy(result, target))
     return [*calls, *(low.behind(step, result) if programmed else ())]
+
+
+def product(low: Lowering, a: Operand, b: Operand, out: Operand) -> Calls:
+    """Return what multiplies matrices inside a step; rows of the result are dense.
+
+    Args:
+        low: the lowering of the plan.
+        a: the left operand, a matrix.
+        b: the right one.
+        out: where the product goes.
+    """
+    calls: Calls = []
+    left, right = (_as_lines(low, x, calls) for x in (a, b))
+    return [*calls, _product(low, left, right, out, low.dtype(a), low.dtype(out))]
 
 
 def _lines(layout: StridedLayout) -> bool:
