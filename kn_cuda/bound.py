@@ -17,7 +17,14 @@ from kn_graph.errors import KnError
 from kn_plan.arena import Allocation
 from kn_plan.plan import Step
 
-__all__ = ["BoundCall", "BoundLaunch", "BoundLibraryCall", "BoundStage", "bind_stage"]
+__all__ = [
+    "BoundCall",
+    "BoundLaunch",
+    "BoundLibraryCall",
+    "BoundStage",
+    "bind_stage",
+    "bound_calls",
+]
 
 Array = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -150,7 +157,7 @@ def bind_stage(
     for i, (place, _, _) in enumerate(stage.statuses):
         in_block[place] = end + STATUS_BYTES * i
     steps = [s for s in stage.segments if isinstance(s, DeviceStep)]
-    calls = tuple(_bound_calls(s.calls, numbers) for s in steps)
+    calls = tuple(bound_calls(s.calls, numbers) for s in steps)
     backend.prepare([c.kernel for row in calls for c in row if isinstance(c, BoundLaunch)])
     tables = tuple((place, _uploaded(backend, t.make(env))) for place, t in stage.tables)
     return BoundStage(
@@ -166,7 +173,8 @@ def _uploaded(backend: Backend, array: Array) -> Memory:
     return memory
 
 
-def _bound_calls(calls: Sequence[PlacedCall], numbers: Ints) -> tuple[BoundCall, ...]:
+def bound_calls(calls: Sequence[PlacedCall], numbers: Ints) -> tuple[BoundCall, ...]:
+    """Return the calls of a step that do something, for the numbers of its stage."""
     found = (_bound_call(call, numbers) for call in calls)
     return tuple(call for call in found if call is not None)
 

@@ -16,18 +16,20 @@ from kn_runtime.cli.planned import AtSizes, PlanDevice, at_sizes, plan_device
 from kn_runtime.cli.table import Column, Table
 
 if TYPE_CHECKING:
+    from kn_cuda.inspection import Inspection
     from kn_graph.dim import Symbol
     from kn_graph.graph import Graph
     from kn_plan.bodies import BodyReport
     from kn_plan.plan import Plan
     from kn_plan.report import PlanReport, StepReport
 
-__all__ = ["EXAMPLES", "STAGES", "add_arguments", "execute"]
+__all__ = ["EXAMPLES", "GPU_STAGES", "STAGES", "add_arguments", "execute"]
 
 EXAMPLES = """examples:
   kn check model.onnx
   kn check model.onnx --dim batch=8 --no-host
   kn check model.onnx --device cuda:sm_90 --json
+  kn check model.onnx --arch sm_90 --cudnn
 
 The model is loaded, optimized and planned, and every element that the plan reads and writes is
 verified for the sizes shown; no kernel runs and no device is needed. Exits with 1 where one of
@@ -49,7 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_model(parser)
     add_plan_device(parser)
+    parser.add_argument(
+        "--arch", metavar="ARCH", help="of a GPU, such as sm_90: short for --device cuda:ARCH"
+    )
     add_dims(parser)
+    parser.add_argument(
+        "--cudnn",
+        action="store_true",
+        help="ask cuDNN for every convolution, for a GPU that is described",
+    )
     parser.add_argument(
         "--no-host",
         action="store_true",
@@ -68,12 +78,14 @@ class _Subject:
     dims: Mapping[str, int]
     device: PlanDevice
     no_host: bool
+    cudnn: bool = False
     graph: Graph | None = None
     sized: AtSizes | None = None
     plan: Plan | None = None
     env: dict[Symbol, int] = field(default_factory=dict)
     report: PlanReport | None = None
     bodies: list[BodyReport] = field(default_factory=list)
+    inspections: list[Inspection] = field(default_factory=list)
 
     @property
     def steps(self) -> list[StepReport]:
@@ -135,15 +147,36 @@ def _plan(subject: _Subject) -> str:
 
 
 def _verify(subject: _Subject) -> str:
-    from kn_graph.errors import SymbolError
-    from kn_plan.bodies import body_numbers, named_bodies
     from kn_plan.check import check_plan
 
     assert subject.plan is not None
     assert subject.sized is not None
     check_plan(subject.plan, subject.sized.dims).require()
-    checked, skipped = len(subject.plan.steps), 0
-    pending = [(subject.plan, subject.env)]
+    checked = len(subject.plan.steps)
+    inner, skipped = _inner_plans(subject)
+    for name, plan, numbers in inner:
+        try:
+            check_plan(plan, found=numbers).require()
+        except KnError as error:
+            error.add_context(name)
+            raise
+        checked += len(plan.steps)
+    said = f"every element that {counted(checked, 'step')} read and write"
+    less = f"; {counted(skipped, 'body', 'bodies')} cannot run at these sizes"
+    return said + less * bool(skipped)
+
+
+def _inner_plans(
+    subject: _Subject,
+) -> tuple[list[tuple[str, Plan, Mapping[Symbol, int]]], int]:
+    """Return the plans of all bodies with names and numbers, and how many cannot run."""
+    from kn_graph.errors import SymbolError
+    from kn_plan.bodies import body_numbers, named_bodies
+
+    assert subject.plan is not None
+    found: list[tuple[str, Plan, Mapping[Symbol, int]]] = []
+    skipped = 0
+    pending: list[tuple[Plan, Mapping[Symbol, int]]] = [(subject.plan, subject.env)]
     while pending:
         plan, env = pending.pop()
         for step in plan.steps:
@@ -155,16 +188,9 @@ def _verify(subject: _Subject) -> str:
                     skipped += 1
                     continue
                 inner = subject.device.plan(body)
-                try:
-                    check_plan(inner, found=numbers).require()
-                except KnError as error:
-                    error.add_context(f"{name} of {step.label}")
-                    raise
-                checked += len(inner.steps)
+                found.append((f"{name} of {step.label}", inner, numbers))
                 pending.append((inner, numbers))
-    said = f"every element that {counted(checked, 'step')} read and write"
-    less = f"; {counted(skipped, 'body', 'bodies')} cannot run at these sizes"
-    return said + less * bool(skipped)
+    return found, skipped
 
 
 def _memory(subject: _Subject) -> str:
@@ -177,6 +203,70 @@ def _memory(subject: _Subject) -> str:
     )
 
 
+# ---- a GPU ----------------------------------------------------------------------------------
+
+
+def _kernels(subject: _Subject) -> str:
+    from kn_cuda.inspection import inspect_plan, require_clean
+
+    assert subject.plan is not None
+    arch = subject.device.arch
+    assert arch is not None
+    inner, _ = _inner_plans(subject)
+    plans = [(subject.plan, subject.env), *((plan, env) for _, plan, env in inner)]
+    subject.inspections = [inspect_plan(plan, env, arch) for plan, env in plans]
+    kernels = list({k.name: k for i in subject.inspections for k in i.kernels}.values())
+    launches = sum(i.launches for i in subject.inspections)
+    libraries = sum(i.library_calls for i in subject.inspections)
+    read_backs = sum(i.read_backs for i in subject.inspections)
+    return (
+        f"{counted(launches, 'launch', 'launches')}, {libraries} by libraries, "
+        f"{counted(read_backs, 'size')} read back; {counted(len(kernels), 'kernel')} "
+        f"{require_clean(kernels, arch)}"
+    )
+
+
+def _arena(subject: _Subject) -> str:
+    arena = sum(i.arena for i in subject.inspections)
+    least = sum(i.lower_bound for i in subject.inspections)
+    workspace = max(i.workspace for i in subject.inspections)
+    text = f"{human_bytes(arena)}, at least {human_bytes(least)}, and {human_bytes(workspace)} "
+    if arena > MOST_ARENA * least:
+        raise UnsupportedOnDeviceError(
+            f"the arena takes {arena:,} bytes, more than {MOST_ARENA} times the {least:,} that "
+            "live at once; PlanOptions with other mechanisms may need less"
+        )
+    return text + "behind it for a single step"
+
+
+def _cudnn(subject: _Subject) -> str:
+    from kn_cuda.deviceless import DEVICES, ask, missing
+
+    asked = list(dict.fromkeys(c for i in subject.inspections for c in i.convolutions))
+    if not subject.cudnn:
+        return f"not asked for {counted(len(asked), 'graph')}: see --cudnn"
+    arch, reason = subject.device.arch, missing()
+    assert arch is not None
+    if reason is not None or arch not in DEVICES:
+        return f"not asked: {reason or f'no board of {arch} is described'}"
+    refused = [a.refusal for a in ask(asked, arch) if a.refusal]
+    if refused:
+        raise UnsupportedOnDeviceError(
+            f"cuDNN refuses {len(refused)} of {len(asked)} graphs, the first: {refused[0]}"
+        )
+    return f"accepts {counted(len(asked), 'graph')}"
+
+
+MOST_ARENA = 1.15
+"""How often what lives at once an arena may take."""
+
+GPU_STAGES: Mapping[str, Callable[[_Subject], str]] = {
+    "kernels": _kernels,
+    "arena": _arena,
+    "cudnn": _cudnn,
+}
+"""What follows for a GPU."""
+
 STAGES: Mapping[str, Callable[[_Subject], str]] = {
     "load": _load,
     "optimize": _optimize,
@@ -185,7 +275,7 @@ STAGES: Mapping[str, Callable[[_Subject], str]] = {
     "verify": _verify,
     "memory": _memory,
 }
-"""What is done in turn: each says what it found, or raises. Checks of a device come last."""
+"""What is done in turn: each says what it found, or raises."""
 
 OF_THE_CALLER = ("sizes",)
 """Stages whose failure is no answer, but the fault of the arguments."""
@@ -217,7 +307,8 @@ class _Finding:
 
 def execute(args: argparse.Namespace) -> int:
     """Check, print, answer."""
-    subject = _Subject(args.model, dims_of(args), plan_device(args.device), args.no_host)
+    device = plan_device(f"cuda:{args.arch}" if args.arch else args.device)
+    subject = _Subject(args.model, dims_of(args), device, args.no_host, args.cudnn)
     found = list(_findings(subject))
     ok = all(f.ok for f in found)
     if args.json:
@@ -228,7 +319,8 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _findings(subject: _Subject) -> Iterator[_Finding]:
-    for name, stage in STAGES.items():
+    stages = {**STAGES, **(GPU_STAGES if subject.device.arch else {})}
+    for name, stage in stages.items():
         try:
             yield _Finding(name, True, stage(subject))
         except KnError as error:

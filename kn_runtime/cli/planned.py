@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,15 +29,17 @@ class PlanDevice:
         name: as it was asked for.
         target: what the planner asks.
         spec: what bounds are for.
-        native: whether steps are looked up among native kernels.
+        reasons: says why the host runs steps of a plan, by their numbers.
         note: what the reader should know.
+        arch: of a GPU; None for other devices.
     """
 
     name: str
     target: Target
     spec: DeviceSpec
-    native: bool
+    reasons: Callable[[Plan], Mapping[int, str]]
     note: str
+    arch: str | None = None
 
     def plan(self, graph: Graph, options: PlanOptions | None = None) -> Plan:
         """Return the plan of a graph."""
@@ -53,14 +55,7 @@ class PlanDevice:
         from kn_plan.options import PlanOptions
         from kn_plan.report import plan_report
 
-        host: dict[int, str] = {}
-        if self.native:
-            from kn_cpu.explain import host_reasons
-            from kn_cpu.native import library
-
-            kernels = library()
-            assert kernels is not None
-            host = host_reasons(plan, kernels)
+        host = self.reasons(plan)
         return plan_report(plan, env, self.spec, options or PlanOptions(), host=host)
 
     def bodies(self, plan: Plan, env: Mapping[Symbol, int]) -> list[BodyReport]:
@@ -77,14 +72,12 @@ def plan_device(name: str) -> PlanDevice:
         UsageError: the name is unknown.
     """
     from kn_plan.device_spec import CUDA_SPECS
-    from kn_plan.target import NeutralTarget
 
     if name in ("cpu", "neutral"):
         return _cpu(name)
     kind, _, arch = name.partition(":")
     if kind == "cuda" and arch in CUDA_SPECS:
-        note = "no CUDA planner yet: planned for a neutral device, bounds are for this one"
-        return PlanDevice(name, NeutralTarget(), CUDA_SPECS[arch], False, note)
+        return _cuda(name, arch)
     if kind == "cuda":
         known = ", ".join(CUDA_SPECS)
         raise UsageError(
@@ -96,7 +89,20 @@ def plan_device(name: str) -> PlanDevice:
     )
 
 
+def _cuda(name: str, arch: str) -> PlanDevice:
+    from kn_cuda.inspection import host_reasons
+    from kn_cuda.target import CudaTarget
+    from kn_plan.device_spec import CUDA_SPECS
+
+    def reasons(plan: Plan) -> Mapping[int, str]:
+        return host_reasons(plan, arch)
+
+    note = "a device that is described, not asked"
+    return PlanDevice(name, CudaTarget(arch), CUDA_SPECS[arch], reasons, note, arch)
+
+
 def _cpu(name: str) -> PlanDevice:
+    from kn_cpu.explain import host_reasons
     from kn_cpu.native import library, unavailable_reason
     from kn_cpu.target import CpuTarget
     from kn_plan.device_spec import cpu_spec
@@ -106,10 +112,17 @@ def _cpu(name: str) -> PlanDevice:
     kernels = library()
     spec = cpu_spec(kernels.isa if kernels else "base", PrepareOptions().worker_threads)
     if name == "neutral":
-        return PlanDevice(name, NeutralTarget(), spec, False, "planned for a neutral device")
-    missing = kernels is None
-    note = f"host steps are not known: {unavailable_reason()}" if missing else ""
-    return PlanDevice(name, CpuTarget(), spec, not missing, note)
+        note = "planned for a neutral device"
+        return PlanDevice(name, NeutralTarget(), spec, _no_reasons, note)
+    if kernels is None:
+        note = f"host steps are not known: {unavailable_reason()}"
+        return PlanDevice(name, CpuTarget(), spec, _no_reasons, note)
+    found = kernels
+    return PlanDevice(name, CpuTarget(), spec, lambda plan: host_reasons(plan, found), "")
+
+
+def _no_reasons(plan: Plan) -> Mapping[int, str]:
+    return {}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ def test_the_models_of_the_repository_are_fine(
 ) -> None:
     facts = kn("check", generated(name, tmp_path), "--device", device, "--json").json()
     assert facts["ok"]
-    assert [c["check"] for c in facts["checks"]] == STAGES
+    of_the_device = ["kernels", "arena", "cudnn"] if device.startswith("cuda") else []
+    assert [c["check"] for c in facts["checks"]] == STAGES + of_the_device
     assert sum(k["count"] for k in facts["kinds"]) == sum(facts["steps"].values())
 
 
@@ -107,6 +109,24 @@ def test_steps_of_the_host_are_counted_and_may_be_refused(tmp_path: Path, kn: Kn
     refused = kn("check", tmp_path / "nonzero.onnx", "--no-host", "--json")
     assert refused.code == 1
     assert refused.json()["checks"][-1]["category"] == "unsupported_on_device"
+
+
+def test_a_gpu_is_described_by_its_architecture(tmp_path: Path, kn: Kn) -> None:
+    facts = kn("check", DIGITS, "--arch", "sm_90", "--json").json()
+    assert (facts["ok"], facts["device"]) == (True, "cuda:sm_90")
+    assert facts["steps"] == {"device": 8, "control": 0, "host": 0}
+    texts = {c["check"]: c["text"] for c in facts["checks"]}
+    assert re.match(r"\d+ launches, \d+ by libraries, 0 sizes read back; ", texts["kernels"])
+    assert texts["cudnn"].endswith("see --cudnn")
+
+
+def test_an_arena_far_above_its_bound_is_not_fine(kn: Kn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kn_runtime.cli.check.MOST_ARENA", 0.5)
+    result = kn("check", DIGITS, "--arch", "sm_90", "--json")
+    assert result.code == 1
+    last = result.json()["checks"][-1]
+    assert (last["check"], last["ok"]) == ("arena", False)
+    assert "live at once" in last["text"]
 
 
 @pytest.mark.parametrize(
