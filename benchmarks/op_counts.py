@@ -36,7 +36,7 @@ if __package__ in (None, ""):  # run as a script: the folder above is not on the
 from kn_graph import Graph, KnError, load_graph_from_onnx_path, optimize_graph  # noqa: E402
 from kn_graph.liveness import bodies_of, live_nodes  # noqa: E402
 
-__all__ = ["Row", "count", "main", "measure", "model_files", "onnx_nodes"]
+__all__ = ["Row", "count", "main", "measure", "model_files", "onnx_nodes", "onnxruntime_nodes"]
 
 UNCOUNTED = frozenset({"Input", "Constant", "View", "Broadcast", "Permute", "Slice", "Flip"})
 
@@ -88,11 +88,11 @@ def count(graph: Graph) -> Counter[str]:
 def measure(name: str, path: Path, *, onnxruntime: bool = True) -> Row:
     """Load, optimize and count one model."""
     graph = load_graph_from_onnx_path(path)
-    theirs = _onnxruntime_nodes(path) if onnxruntime else None
+    theirs = onnxruntime_nodes(path) if onnxruntime else None
     return Row(name, count(graph), count(optimize_graph(graph)), theirs)
 
 
-def _onnxruntime_nodes(path: Path) -> tuple[int, int] | None:
+def onnxruntime_nodes(path: Path) -> tuple[int, int] | None:
     """Return how many nodes onnxruntime leaves of a model, with and without layout operators."""
     import onnxruntime as ort
 
