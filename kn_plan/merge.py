@@ -84,7 +84,7 @@ class _Merger:
                 maker.is_read = True
             self._append(group)
             return
-        direct = {a.value for a in group.reads if not a.ops}
+        direct = {a.value for a in group.reads} - {a.value for a in group.reads if a.ops}
         last = makers.pop(max(makers)) if makers else None
         if last is None or not self._joins(last, group, direct):
             if last is not None:

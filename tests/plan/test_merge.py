@@ -38,11 +38,19 @@ def of_constants(g: Graph, x: Value) -> dict[str, Value]:
     return {"y": g.mul(g.reduce("max", x, (0, 1)), fixed), "z": g.mul(x, fixed)}
 
 
+def beside_itself(g: Graph, x: Value) -> dict[str, Value]:
+    """A number is read as it is and through views by one program: it has to be in memory."""
+    y = g.mul(g.reduce("max", x, (0, 1)), g.scalar(2, F32))
+    seen = g.view(g.flip(g.view(y, (1,)), 0), ())
+    return {"y": y, "z": g.add(y, seen)}
+
+
 CASES: dict[str, tuple[Callable[[Graph, Value], dict[str, Value]], int]] = {
     # how many steps fewer there are
     "quantized": (quantized, 3),
     "through_tensor": (through_tensor, 0),
     "of_constants": (of_constants, 0),
+    "beside_itself": (beside_itself, 0),
 }
 
 
