@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from kn_cuda.conv_graph import Activation
@@ -53,7 +52,7 @@ def conv_end(step: Step) -> ConvEnd | None:
         if isinstance(top.op, Unary) and top.op.fn in ACTIVATIONS and not top.op.params:
             activation, (last,) = ACTIVATIONS[top.op.fn], top.operands
     terms = _terms(program, last)
-    if terms is None or terms[0] != 1:
+    if terms is None or 0 not in terms:
         return None
     operands = [step.extras[r - 1] for r in sorted(terms) if r]
     biases = tuple(o for o in operands if _is_bias(o))
@@ -67,20 +66,22 @@ def _registers(program: ScalarProgram) -> range:
     return range(len(program.inputs) + len(program.instructions))
 
 
-def _terms(program: ScalarProgram, register: int) -> Counter[int] | None:
+def _terms(program: ScalarProgram, register: int) -> set[int] | None:
     """Return the inputs of which a register is the sum, each once; None where it is no such sum."""
-    found: Counter[int] = Counter()
+    seen: set[int] = set()
     left = [register]
     while left:
         at = left.pop()
+        if at in seen:  # a sum of a sum with itself has more terms than anyone wants to count
+            return None
+        seen.add(at)
         if at < len(program.inputs):
-            found[at] += 1
             continue
         step = program.at(at)
         if not isinstance(step.op, Binary) or step.op.fn != "add":
             return None
         left += step.operands
-    return found if max(found.values()) == 1 else None
+    return {r for r in seen if r < len(program.inputs)}
 
 
 def _is_bias(operand: Operand) -> bool:

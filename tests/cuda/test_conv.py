@@ -228,6 +228,21 @@ def test_what_is_behind_is_one_graph_where_the_device_fuses_it(
     assert run.proof.total == launches
 
 
+def test_a_sum_with_itself_is_no_bias_however_often() -> None:
+    def build(g: Graph) -> Any:
+        x = g.input("x", "float32", ("n", 3, 4, 4))
+        y = g.push(
+            Conv((1, 1), (1, 1), ((0, 0), (0, 0))),
+            x,
+            g.constant(_normal((2, 3, 1, 1)).astype(np.float32)),
+        )
+        for _ in range(40):
+            y = y + y
+        return g.relu(y)
+
+    assert check(build, {"n": 1}).proof.kernels["conv_graph"] == 1
+
+
 def test_bfloat16_runs_by_our_kernels_on_what_has_none() -> None:
     g = Graph("t4")
     g.symbol("n")
