@@ -13,7 +13,15 @@ from kn_plan.arena import Allocation
 from kn_plan.fault import Fault
 from kn_plan.memory import Arena
 from kn_plan.plan import Home, Operand, Plan, Step
-from kn_plan.tokens import GraphTokens, Tokens, constant_token, digest, fresh, key, run_program
+from kn_plan.tokens import (
+    GraphTokens,
+    Tokens,
+    constant_base,
+    constant_token,
+    digest,
+    fresh,
+    run_program,
+)
 
 __all__ = ["TokenRun"]
 
@@ -242,7 +250,7 @@ class TokenRun:
         """Return the tokens of a constant, which take no memory."""
         array = self.plan.constants[operand.buffer]
         dtype = self.plan.buffers[operand.buffer].dtype
-        base = key("constant", id(array))
+        base = constant_base(array)
         if dtype is None:
             return np.asarray(base)
         layout: Any = operand.layout.at(self.wanted.env)

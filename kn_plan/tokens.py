@@ -31,6 +31,7 @@ __all__ = [
     "GraphTokens",
     "Tokens",
     "applied",
+    "constant_base",
     "constant_token",
     "digest",
     "fresh",
@@ -59,6 +60,33 @@ def fresh(base: np.uint64, places: Any) -> Tokens:
 def constant_token(array: Any, dtype: DType) -> np.uint64:
     """Return the token of a number."""
     return key("number", dtype.name, np.asarray(array, dtype.numpy).tobytes())
+
+
+def constant_base(array: Any) -> np.uint64:
+    """Return the base of the elements of a constant: one for all views of a dense array."""
+    address: int = array.__array_interface__["data"][0]
+    name = (address, array.dtype.str) if _is_dense(array) else (id(array),)
+    return key("constant", *name)
+
+
+def _in_memory(array: Any) -> Any:
+    """Return an array with its axes as they lie in memory."""
+    return array.transpose(sorted(range(array.ndim), key=lambda a: -array.strides[a]))
+
+
+def _is_dense(array: Any) -> bool:
+    return bool(_in_memory(array).flags.c_contiguous)
+
+
+def _memory_places(array: Any) -> Any:
+    """Return where each element is stored: behind the first one, or in row-major order."""
+    if not _is_dense(array):
+        return np.arange(array.size).reshape(array.shape)
+    places: Any = np.zeros(array.shape, np.int64)
+    for axis, (n, step) in enumerate(zip(array.shape, array.strides, strict=True)):
+        along = np.arange(n) * (step // array.itemsize)
+        places = places + along.reshape([-1 if a == axis else 1 for a in range(array.ndim)])
+    return places
 
 
 def applied(op: Op, dtype: DType, operands: Sequence[Tokens]) -> Tokens:
@@ -153,7 +181,9 @@ class GraphTokens(RunContext):
         """Return the tokens of a constant; a single number has the one that programs know."""
         if array.size == 1 and not self.is_object(v):
             return np.full(array.shape, constant_token(array, v.dtype))
-        return self.elements(key("constant", id(array)), v)
+        if self.is_object(v):
+            return np.asarray(constant_base(array))
+        return fresh(constant_base(array), _memory_places(array))
 
     def elements(self, base: np.uint64, v: Value) -> Tokens:
         """Return new tokens, one for each element of a value; one in all for what is no tensor."""

@@ -90,7 +90,7 @@ def test_a_kind_that_falls_back_to_the_host_is_found(
     example, sizes = SUPPORTED[op], SUPPORTED[op].sizes[0]
     graph, feeds = example.graph(), example.feeds(sizes)
     assert proven(graph, sizes, feeds) == []
-    monkeypatch.setitem(WRITERS, op, refuse)  # type: ignore[arg-type]
+    monkeypatch.setitem(WRITERS, op, refuse)
     found = proven(graph, sizes, feeds)
     kinds = required_kinds(graph, numbers_of(graph, sizes))
     assert any(text.split(":")[0] in kinds and "on the host" in text for text in found)
@@ -105,7 +105,7 @@ def test_a_kind_without_launches_is_found(op: type[Op], monkeypatch: pytest.Monk
 
     example, sizes = SUPPORTED[op], SUPPORTED[op].sizes[0]
     graph = example.graph()
-    monkeypatch.setitem(WRITERS, op, nothing)  # type: ignore[arg-type]
+    monkeypatch.setitem(WRITERS, op, nothing)
     found = proven(graph, sizes, example.feeds(sizes))
     assert any(text.endswith("nothing was launched") for text in found)
 
@@ -134,8 +134,8 @@ def test_nothing_is_asked_for_where_nothing_is_computed() -> None:
     g = Graph("block")
     g.symbol("n", lo=0)
     g.output("y", block(g))
-    assert required_kinds(g, {s: 0 for s in g.input_symbols()}) == set()
-    assert "MatMul" in required_kinds(g, {s: 1 for s in g.input_symbols()})
+    assert required_kinds(g, dict.fromkeys(g.input_symbols(), 0)) == set()
+    assert "MatMul" in required_kinds(g, dict.fromkeys(g.input_symbols(), 1))
 
 
 def decoder() -> Graph:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from kn_graph import DType, Graph, cpu_eval_graph
 from kn_graph.ops.reduce import Reduce
 from kn_graph.variants import open_call
+from kn_plan.check import check_plan
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Home, Plan
 from kn_plan.planner import plan_graph
 from kn_plan.replay import replay
+from kn_plan.target import NeutralTarget
 
 RNG = np.random.default_rng(0)
 
@@ -70,3 +74,15 @@ def test_what_must_not_or_need_not_be_folded(what: str, monkeypatch: pytest.Monk
     g.output("y", x + value)
     plan = plan_graph(g)
     assert len(plan.steps) > 1
+
+
+def test_the_checker_knows_constants_that_lie_transposed() -> None:
+    g = Graph("turned")
+    w = np.arange(12, dtype=np.float32).reshape(3, 4).T
+    x = g.input("x", "float32", ("n", 4))
+    g.output("y", g.matmul(x, g.constant(w)) + g.constant(w[:1, :]))
+    plan = plan_graph(g, NeutralTarget())
+    check_plan(plan, {"n": 2}).require()
+    number = next(n for n, a in plan.constants.items() if a.size == 12)
+    wrong = {**plan.constants, number: plan.constants[number].copy()}
+    assert not check_plan(replace(plan, constants=wrong), {"n": 2}).ok
