@@ -38,8 +38,10 @@ def uncollected(f: Callable[P, T]) -> Callable[P, T]:
         try:
             return f(*args, **kwargs)
         finally:
-            _aside.put_young()
-            gc.enable()
+            try:
+                _aside.put_young()
+            finally:
+                gc.enable()
 
     return run
 

@@ -79,11 +79,12 @@ class PreparedGraph:
             OutOfMemoryError: it would need more memory than there is.
             UsageError: the prepared graph is closed.
         """
+        executor = self._executor  # before the look, since another thread may close meanwhile
         if self._closed:
             self._refuse()
         known = {**self.dims, **dims} if dims else self.dims
-        if self._executor is not None:
-            return self._executor.eval(inputs, known, seed=seed)
+        if executor is not None:
+            return executor.eval(inputs, known, seed=seed)
         return cpu_eval_graph(self.graph, inputs, known, seed=seed)
 
     def eval_async(
@@ -194,11 +195,12 @@ class PreparedGraph:
         Raises:
             InputError: as `eval`; or an array would have to be copied.
         """
+        executor = self._executor
         if self._closed:
             self._refuse()
         known = {**self.dims, **dims} if dims else self.dims
-        if self._executor is not None:
-            return self._executor.bind(inputs, known, seed=seed)
+        if executor is not None:
+            return executor.bind(inputs, known, seed=seed)
         arrays = list(check_inputs(self.graph, inputs).values())
         given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
         check_stays(self.graph.inputs, arrays, given)
@@ -207,7 +209,8 @@ class PreparedGraph:
     @property
     def plan(self) -> Plan | None:
         """The steps that run, over symbolic sizes; None on the reference, which has none."""
-        return None if self._executor is None else self._executor.skeleton().plan
+        executor = self._executor
+        return None if executor is None else executor.skeleton().plan
 
     @property
     def is_closed(self) -> bool:
@@ -273,11 +276,12 @@ class PreparedGraph:
         raise UsageError(f"{self!r} is closed; prepare the graph again")
 
     def _planned(self, what: str) -> Executor:
+        executor = self._executor
         if self._closed:
             self._refuse()
-        if self._executor is None:
+        if executor is None:
             raise UsageError(f"{self!r} has no {what}: the reference runs it, without a plan")
-        return self._executor
+        return executor
 
     def _on_cpu(self, what: str) -> CpuExecutor:
         from kn_cpu.executor import CpuExecutor

@@ -53,6 +53,19 @@ def test_an_error_switches_the_collector_on_again():
     assert gc.isenabled()
 
 
+def test_an_interrupt_behind_the_work_switches_the_collector_on_again(monkeypatch):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(garbage._aside, "put_young", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            collecting()
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+
+
 @pytest.mark.usefixtures("switched_off")
 def test_a_collector_that_is_off_stays_off():
     assert not collecting()

@@ -132,6 +132,31 @@ def test_a_closed_graph_refuses_all_calls(call: Any) -> None:
         call(prepared)
 
 
+class ClosedMeanwhile(PreparedGraph):
+    """Another thread closes it right after it was found open."""
+
+    @property
+    def _closed(self) -> bool:
+        self._executor = None
+        return False
+
+    @_closed.setter
+    def _closed(self, closed: bool) -> None:
+        pass
+
+
+@PLANNED
+@pytest.mark.parametrize("call", ["eval", "bind"])
+def test_a_call_that_began_before_the_close_never_turns_to_the_reference(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = doubled().eval(rows(2))["y"]
+    graph = ClosedMeanwhile(doubled().graph, Device.cpu(), {}, PrepareOptions())
+    monkeypatch.setattr("kn_runtime.prepared.cpu_eval_graph", None)
+    found = graph.eval(rows(2)) if call == "eval" else graph.bind(rows(2)).outputs
+    np.testing.assert_array_equal(found["y"], wanted)
+
+
 # ---- warm plans ----------------------------------------------------------------------------
 
 
