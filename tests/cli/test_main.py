@@ -13,7 +13,8 @@ import pytest
 
 import kn_runtime
 from kn_graph import errors
-from kn_graph.errors import KnWarning, OutOfMemoryError
+from kn_graph.errors import DeviceUnavailableError, KnWarning, OutOfMemoryError
+from kn_runtime import Device
 from kn_runtime.cli import main as entry
 from kn_runtime.cli.main import VERBS
 from tests.cli.conftest import MODELS, Kn
@@ -75,9 +76,12 @@ def test_wrong_usage_is_one_line(arguments: list[str], says: str, kn: Kn) -> Non
 
 
 def test_a_known_device_that_is_absent_has_its_own_code(kn: Kn) -> None:
+    with pytest.raises(DeviceUnavailableError) as absent:
+        Device.cuda()
     text = kn("run", MODELS / "digits.onnx", "--device", "cuda").error(3, "device_unavailable")
     assert text.startswith("device cuda:0 is not available: ")
-    assert "not built" in text
+    assert absent.value.reasons
+    assert all(reason in text for reason in absent.value.reasons)
     assert "cpu" in text
 
 
