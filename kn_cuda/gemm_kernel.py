@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kn_cuda.axes import blocks_for, joined
+from kn_cuda.axes import blocks_for, divides, joined
 from kn_cuda.builder import KernelBuilder
 from kn_cuda.calls import Launch
 from kn_cuda.lowering import Lowering
@@ -12,6 +12,7 @@ from kn_cuda.products import add_products
 from kn_cuda.scalar import add_end, vector_width
 from kn_cuda.types import storage_type
 from kn_graph.dim import Size, ceildiv, size_min, size_prod
+from kn_graph.dtype import Kind
 from kn_graph.types import Shape
 from kn_plan.plan import Operand, Step
 
@@ -27,6 +28,9 @@ DEPTH = 16
 """Products in a slab."""
 
 THREADS = 256
+
+WORD = 4
+"""Bytes that are multiplied at once."""
 
 LANES = 8
 """Threads that read a row of b side by side, where rows are few."""
@@ -73,6 +77,8 @@ class Product:
 
     def tiled(self, guard: Size) -> Launch:
         """Return a launch for any sizes."""
+        if self.is_of_bytes:
+            return self._of_bytes(guard)
         a, b = (o.layout.strides for o in self.step.reads)
         made = self._builder("gemm_tiled")
         constants = {
@@ -81,6 +87,26 @@ class Product:
         }  # fmt: skip
         for name, number in constants.items():
             made.constant(name, number)
+        tiles = self.batch * ceildiv(self.rows, TILE) * ceildiv(self.cols, TILE)
+        return made.launch(blocks_for(tiles, 1), guard=guard, extent=self.results)
+
+    @property
+    def is_of_bytes(self) -> bool:
+        """Whether both operands are bytes, and sums have up to 32 bits."""
+        assert self.step.node is not None
+        out = self.step.node.results[0].dtype
+        bytes_ = all(d.is_int and d.bits == 8 for d in map(self.low.dtype, self.step.reads))
+        return bytes_ and out.is_int and out.bits <= 32
+
+    def _of_bytes(self, guard: Size) -> Launch:
+        """Return a launch that multiplies bytes by fours; see `kernels/gemm_bytes.cu`."""
+        a, b = self.step.reads
+        made = self._builder("gemm_bytes", "gemm_bytes")
+        *lines, last = a.layout.strides
+        starts = (a.layout.offset, *lines, self.depth)
+        made.constant("A_WORDS", last == 1 and divides(WORD, starts))
+        for name, operand in (("A_SIGNED", a), ("B_SIGNED", b)):
+            made.constant(name, self.low.dtype(operand).kind is Kind.INT)
         tiles = self.batch * ceildiv(self.rows, TILE) * ceildiv(self.cols, TILE)
         return made.launch(blocks_for(tiles, 1), guard=guard, extent=self.results)
 
@@ -108,11 +134,11 @@ class Product:
         strides = [(*steps, *matrix)]
         return vector_width((*lead, *sizes), strides, [b.offset], self.low.itemsize(operand))
 
-    def _builder(self, entry: str) -> KernelBuilder:
+    def _builder(self, entry: str, family: str = "gemm") -> KernelBuilder:
         """Return what all kernels have."""
         low, step = self.low, self.step
         assert step.node is not None
-        b = KernelBuilder("gemm", entry, THREADS)
+        b = KernelBuilder(family, entry, THREADS)
         dtype = step.node.results[0].dtype
         add_products(b, dtype)
         b.constant("THREADS", THREADS)

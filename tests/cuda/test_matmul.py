@@ -120,7 +120,8 @@ def test_our_kernels_take_every_type_stride_and_batch(dtype: str) -> None:
 
     with fixed_choice():
         run = check(build, {"n": 66}, {"n": 7}, {"n": 0}, high=9, ulps=2)
-    own = ("gemm_tiled", "gemm_few", "gemm_few_along")
+    tiled = "gemm_tiled" if dtype != "int8" else "gemm_bytes"
+    own = (tiled, "gemm_few", "gemm_few_along")
     assert [launched(run, entry) for entry in own] == [4, 2, 2]
 
 
@@ -180,3 +181,23 @@ def test_the_policy_is_part_of_what_is_asked() -> None:
     assert isinstance(call, LibraryCall)
     assert call.request.math == "tf32"
     assert run.eval({"x": np.eye(14, dtype=np.float32)})["y"].trace() == 14
+
+
+@pytest.mark.parametrize("left", ["int8", "uint8"])
+@pytest.mark.parametrize("right", ["int8", "uint8"])
+def test_products_of_bytes(left: str, right: str) -> None:
+    g, rng, arrays = Graph("bytes"), np.random.default_rng(0), {}
+    n = g.symbol("n", lo=0)
+    for i, (rows, depth, turned) in enumerate(
+        ((9, 40, False), (70, 64, True), (130, 67, False), (20, 1, True))
+    ):
+        operands = []
+        for name, dtype, shape in (("x", left, (rows, depth)), ("y", right, (depth, 66))):
+            held = (4, *(shape[::-1] if turned else shape))
+            info = np.iinfo(dtype)
+            arrays[f"{name}{i}"] = rng.integers(info.min, info.max + 1, held).astype(dtype)
+            v = g.input(f"{name}{i}", dtype, (n, *held[1:]))
+            operands.append(g.permute(v, (0, 2, 1)) if turned else v)
+        g.output(f"out{i}", g.matmul(*operands, out_dtype=DType.INT32) * 3)
+    run = check_graph(g, [arrays, {name: x[:0] for name, x in arrays.items()}])
+    assert run.proof.kernels == {"gemm_bytes": 4}
