@@ -181,13 +181,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verdicts = [judged(m, args.seconds) for m in chosen]
         found = sum(bool(v.how) for v in verdicts)
         noticed, total = noticed + found, total + len(verdicts)
-        print(f"{family}: {found} of {len(verdicts)} noticed, of {len(made)} mutants", flush=True)
+        _say(f"{family}: {found} of {len(verdicts)} noticed, of {len(made)} mutants")
         for v in verdicts:
             if not v.how:
                 m = v.mutant
-                print(f"  {family}.cu:{m.line} {m.kind}: {m.before}  ->  {m.after}", flush=True)
-    print(f"{noticed} of {total} noticed")
+                _say(f"  {family}.cu:{m.line} {m.kind}: {m.before}  ->  {m.after}")
+    _say(f"{noticed} of {total} noticed")
     return int(noticed < 0.95 * total)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
