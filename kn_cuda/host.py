@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from threading import RLock
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import numpy as np
 
@@ -79,6 +79,7 @@ class HostBackend:
         self._functions: dict[str, Any] = {}
         self._lock = RLock()
         self._memory: WeakSet[Memory] = WeakSet()
+        self._damaged: list[int] = []
 
     @property
     def compiles(self) -> int:
@@ -151,6 +152,7 @@ class HostBackend:
         start = GUARD_BYTES + -(raw.ctypes.data + GUARD_BYTES) % ALIGNMENT
         memory = Memory(raw.ctypes.data + start, nbytes, raw)
         self._memory.add(memory)
+        finalize(memory, _look, self._damaged, raw, start, nbytes).atexit = False
         return memory
 
     def write(self, address: int, data: Array) -> None:
@@ -170,18 +172,27 @@ class HostBackend:
         return available_bytes()
 
     def check_guards(self) -> None:
-        """Look whether something was written beside memory that is still there.
+        """Look whether something was written beside memory, also such that was given back.
 
         Raises:
             InternalError: it was.
         """
         for memory in list(self._memory):
             start = memory.address - memory.owner.ctypes.data
-            around = (memory.owner[:start], memory.owner[start + memory.nbytes :])
-            if any((part != PATTERN).any() for part in around):
-                raise InternalError(
-                    f"something was written beside {memory.nbytes} bytes. Please report this."
-                )
+            _look(self._damaged, memory.owner, start, memory.nbytes)
+        if self._damaged:
+            nbytes = self._damaged[0]
+            self._damaged.clear()
+            raise InternalError(f"something was written beside {nbytes} bytes. Please report this.")
+
+
+def _look(damaged: list[int], raw: Array, start: int, nbytes: int) -> None:
+    """Add the size of memory around which something was written, and mend that."""
+    around = (raw[:start], raw[start + nbytes :])
+    if any((part != PATTERN).any() for part in around):
+        damaged.append(nbytes)
+        for part in around:
+            part.fill(PATTERN)
 
 
 def _load(payload: bytes) -> ctypes.CDLL:

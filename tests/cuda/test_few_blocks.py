@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from kn_cuda import reduction, rows
+from kn_cuda import copy, reduction, rows, scalar
+from kn_cuda.steps import layout as layout_steps
 from kn_cuda.steps import reduce as reduce_steps
 from kn_cuda.steps import sort as sort_steps
 from kn_graph import Graph
 from kn_graph.dim import Size, size_min
 from kn_graph.ops.cumulative import Cumulative
+from kn_graph.ops.layout import Pad
 from kn_graph.ops.norm import Norm
 from kn_graph.ops.reduce import ArgReduce
 from kn_graph.ops.sort import TopK
@@ -32,6 +34,18 @@ def test_one_block_computes_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     run = check(build, {"n": 70}, {"n": 0})
     assert run.proof.total == 7
+
+
+def test_one_block_moves_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (layout_steps, scalar, copy):
+        monkeypatch.setattr(module, "blocks_for", one_block)
+
+    def build(g: Graph) -> Any:
+        x, y = g.input("x", "float32", ("n", 30)), g.input("y", "float32", ("n", 30))
+        padded = g.push(Pad(((1, 2), (0, 5)), "wrap"), x)
+        return padded, g.concat([x, y], 1), g.permute(x, (1, 0)) * 1, g.permute(y, (1, 0))
+
+    check(build, {"n": 70}, {"n": 1})
 
 
 def one_block(count: Size, threads: int, most: int = 1) -> Size:
