@@ -52,6 +52,11 @@ class Cudnn:
             found.graph.execute(found.pack(pointers), workspace, handle=handle)
         return 1
 
+    @property
+    def workspace(self) -> Memory | None:
+        """The memory that calls use now."""
+        return self._workspace
+
     def _open(self) -> tuple[Any, int]:
         """Return the frontend and a handle of our stream."""
         if self._opened is None:

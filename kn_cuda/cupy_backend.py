@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kn_cuda.backend import Grid, Memory
+from kn_cuda.array import DeviceArray, lies_on_gpu
+from kn_cuda.backend import VECTOR_BYTES, DeviceCall, Grid, Memory
 from kn_cuda.calls import Gemm, Request
 from kn_cuda.conv_graph import ConvGraph
 from kn_cuda.cudnn_backend import Cudnn
@@ -17,14 +18,14 @@ from kn_cuda.nvrtc import Compiler
 from kn_cuda.options import Math
 from kn_cuda.source import KernelSource
 from kn_graph.dtype import DType
-from kn_graph.errors import OutOfMemoryError
+from kn_graph.errors import InputError, OutOfMemoryError
 
 __all__ = ["CupyBackend"]
 
 Array = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
-TO_DEVICE, TO_HOST = 1, 2
+TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
 """`cudaMemcpyKind`."""
 
 MOST_STATIC_SHARED = 48 << 10
@@ -41,7 +42,10 @@ class CupyBackend:
         index: which GPU.
         arch: its architecture.
         name: what texts call it.
+        clock: what `seconds` are.
     """
+
+    clock = "events of the GPU"
 
     def __init__(self, index: int = 0) -> None:
         """Open it; see `kn_cuda.device`."""
@@ -85,25 +89,40 @@ class CupyBackend:
 
     def write(self, address: int, data: Array) -> None:
         """Copy to the device; pageable memory is staged before this returns."""
-        with self._device:
-            self._cupy.cuda.runtime.memcpyAsync(
-                address, data.ctypes.data, data.nbytes, TO_DEVICE, self._stream.ptr
-            )
+        self._move(address, data.ctypes.data, data.nbytes, TO_DEVICE)
 
     def read(self, address: int, nbytes: int) -> Array:
         """Copy from the device."""
         found = np.empty(nbytes, np.uint8)
-        with self._device:
-            self._cupy.cuda.runtime.memcpyAsync(
-                found.ctypes.data, address, nbytes, TO_HOST, self._stream.ptr
-            )
-            self._stream.synchronize()
+        self.fetch(address, found)
+        self.synchronize()
         return found
+
+    def fetch(self, address: int, into: Array) -> None:
+        """Begin to copy from the device; see `Backend.fetch`."""
+        self._move(into.ctypes.data, address, into.nbytes, TO_HOST)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """Copy on the device."""
+        self._move(to, source, nbytes, ON_DEVICE)
+
+    def _move(self, to: int, source: int, nbytes: int, kind: int) -> None:
+        with self._lock, self._device:
+            self._cupy.cuda.runtime.memcpyAsync(to, source, nbytes, kind, self._stream.ptr)
 
     def zero(self, address: int, nbytes: int) -> None:
         """Set bytes to 0."""
-        with self._device:
+        with self._lock, self._device:
             self._cupy.cuda.runtime.memsetAsync(address, 0, nbytes, self._stream.ptr)
+
+    def pinned(self, nbytes: int) -> Array:
+        """Return memory of CuPy's pool of pinned memory."""
+        pointer = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
+        return np.frombuffer(pointer, np.uint8, nbytes)
+
+    def synchronize(self) -> None:
+        """Wait for an event: the stream itself must not be waited for while it is captured."""
+        self.mark().synchronize()
 
     def available_bytes(self) -> int:
         """Return what the driver and CuPy's pool have."""
@@ -125,7 +144,7 @@ class CupyBackend:
         """Launch a kernel; see `Backend.launch`."""
         driver, function = self._cupy.cuda.driver, self._functions[kernel.name]
         arguments = (ctypes.c_void_p * 2)(pointers.ctypes.data, numbers.ctypes.data)
-        with self._device:
+        with self._lock, self._device:
             if shared > MOST_STATIC_SHARED:
                 driver.funcSetAttribute(function.ptr, DYNAMIC_SHARED, shared)
             driver.launchKernel(
@@ -135,8 +154,61 @@ class CupyBackend:
 
     def library(self, request: Request, pointers: Ints, numbers: Ints) -> int:
         """Call a library; see `Backend.library`."""
-        with self._device:
+        with self._lock, self._device:
             return _LIBRARIES[type(request)](self, request, pointers.tolist(), numbers.tolist())
+
+    def capture(self, calls: Sequence[DeviceCall]) -> DeviceCall:
+        """Make a CUDA graph of calls; other threads wait, since they use the same stream."""
+        stream = self._stream
+        with self._lock, self._device:
+            stream.begin_capture(self._cupy.cuda.runtime.streamCaptureModeRelaxed)
+            try:
+                for call in calls:
+                    call()
+            finally:
+                graph = stream.end_capture()
+            kept = self._cudnn.workspace  # its address is in the graph
+
+        def replay(kept: Memory | None = kept) -> None:
+            with self._lock, self._device:
+                graph.launch(stream)
+
+        return replay
+
+    def mark(self) -> Any:
+        """Record an event."""
+        with self._lock, self._device:
+            return self._stream.record()
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Return the time between two events."""
+        return float(self._cupy.cuda.get_elapsed_time(start, end)) * 1e-3
+
+    # ---- arrays of others -------------------------------------------------------------------
+
+    def adopt(self, x: Any) -> DeviceArray | None:
+        """Take an array of another library; our stream waits for what is done to it there."""
+        if isinstance(x, DeviceArray) and x.backend is self:
+            return x
+        if not lies_on_gpu(x):
+            return None
+        with self._device, self._stream:
+            x = x.detach() if getattr(x, "requires_grad", False) else x
+            found = self._cupy.from_dlpack(x) if hasattr(x, "__dlpack__") else self._cupy.asarray(x)
+            if found.device.id != self.index:
+                raise InputError(f"an array lies on GPU {found.device.id}, and this is {self.name}")
+            if not found.flags.c_contiguous or found.data.ptr % VECTOR_BYTES:
+                found = found.copy(order="C")
+        memory = Memory(int(found.data.ptr), found.nbytes, found)
+        return DeviceArray(memory, DType.from_numpy(found.dtype), found.shape, self)
+
+    def exported(self, array: DeviceArray, use: Callable[[Any], Any]) -> Any:
+        """Hand on a CuPy array on the same memory, whose stream is ours."""
+        cuda, memory = self._cupy.cuda, array.memory
+        with self._device, self._stream:
+            whole = cuda.UnownedMemory(memory.address, memory.nbytes, memory, self.index)
+            place = cuda.MemoryPointer(whole, 0)
+            return use(self._cupy.ndarray(array.shape, array.dtype.numpy, place))
 
     def conv(self, request: ConvGraph, pointers: list[int], numbers: list[int]) -> int:
         """Convolve with cuDNN."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kn_cuda.backend import Memory
+from kn_cuda.array import DeviceArray
+from kn_cuda.backend import VECTOR_BYTES, DeviceCall, Memory
 from kn_cuda.bound import BoundCall, BoundLaunch, BoundStage
+from kn_cuda.handed import handed_on
 from kn_cuda.program import ControlStep, DeviceStep, HostStep
 from kn_graph.context import RunContext
 from kn_graph.dim import evaluate
+from kn_graph.dtype import DType
 from kn_graph.errors import InternalError, KnError, OutOfMemoryError
 from kn_graph.graph import Graph
 from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints, owned
-from kn_plan.plan import Operand, Step
+from kn_plan.plan import Home, Operand, Step
 
 if TYPE_CHECKING:
     from kn_cuda.executor import CudaExecutor, Ready
@@ -39,14 +43,16 @@ class Evaluation(RunContext):
         self.memory: dict[int, Memory] = {}  # of inputs and results
         self.objects = dict(ready.loaded.objects)
         self.pending = list(ready.pending)
+        self._returned: Container[int] = ()  # results of bodies that stay on the device
 
-    def outputs(self, inputs: Sequence[Any]) -> dict[str, Any]:
-        """Run all stages and return the results by name, in host memory."""
-        for number, x in zip(self.plan.inputs, inputs, strict=True):
-            if self.plan.buffers[number].dtype is None:
-                self.objects[number] = x
-            else:
-                self._upload(number, np.ascontiguousarray(x))
+    def outputs(self, inputs: Sequence[Any], stay: Container[int] = ()) -> dict[str, Any]:
+        """Run all stages and return the results by name.
+
+        Args:
+            inputs: arrays of the host or of the device.
+            stay: numbers of the outputs that stay on the device; others come to the host.
+        """
+        self.take(inputs)
         blocks: list[Memory] = []
         try:
             for index in range(len(self.skeleton.stages)):
@@ -56,10 +62,23 @@ class Evaluation(RunContext):
                 block = self.executor.blocks.take(bound.nbytes)
                 blocks.append(block)
                 self._stage(bound, block)
-            return {name: self._result(o) for name, o in self.plan.outputs.items()}
+            return {
+                name: self._resident(o) if i in stay else self._result(o)
+                for i, (name, o) in enumerate(self.plan.outputs.items())
+            }
         finally:
             for block in blocks:
                 self.executor.blocks.give(block)
+
+    def take(self, inputs: Sequence[Any]) -> None:
+        """Note where inputs are; those of the host are uploaded."""
+        for number, x in zip(self.plan.inputs, inputs, strict=True):
+            if self.plan.buffers[number].dtype is None:
+                self.objects[number] = x
+            elif isinstance(x, DeviceArray):
+                self._place(number, x.memory)
+            else:
+                self._upload(number, np.ascontiguousarray(x))
 
     def _bound(self, index: int) -> BoundStage:
         """Return a stage for the numbers known so far; the first one is the same in all runs."""
@@ -67,19 +86,26 @@ class Evaluation(RunContext):
         return found or self.executor.bound(self.skeleton, index, self.env)
 
     def _stage(self, bound: BoundStage, block: Memory) -> None:
+        """Carry a stage out, and look at what its kernels tell."""
+        address, nbytes = block.address + bound.status, bound.nbytes - bound.status
+        self.enqueue(bound, block)
+        if nbytes:
+            bound.check_status(self._download(address, nbytes), self.env)
+
+    def enqueue(self, bound: BoundStage, block: Memory) -> None:
+        """Have the device carry a stage out, in a block of memory."""
         self.addresses[bound.in_block] = bound.block_offsets + block.address
         for place, memory in bound.tables:
             self.addresses[place] = memory.address
         nbytes = bound.nbytes - bound.status
         if nbytes:
-            self.backend.zero(block.address + bound.status, nbytes)
+            self._do(partial(self.backend.zero, block.address + bound.status, nbytes))
         calls = iter(bound.calls)
         for segment in bound.stage.segments:
             match segment:
                 case DeviceStep(step):
                     self._place_results(step)
-                    for call in next(calls):
-                        self._carry_out(call, step)
+                    self._device(step, next(calls))
                 case HostStep(step, _, reads_sizes):
                     counts = self.proof.read_backs if reads_sizes else self.proof.host_steps
                     counts[step.kind] += 1
@@ -87,32 +113,45 @@ class Evaluation(RunContext):
                 case ControlStep(step):
                     self.proof.control_steps[step.kind] += 1
                     self._host(step)
-        if nbytes:
-            bound.check_status(self._download(block.address + bound.status, nbytes), self.env)
+
+    def _device(self, step: Step, calls: Sequence[BoundCall]) -> None:
+        """Have the device carry a step out."""
+        for call in calls:
+            self._carry_out(call, step)
+
+    def _do(self, call: DeviceCall) -> object:
+        """Have the device do something now."""
+        return call()
 
     def _carry_out(self, call: BoundCall, step: Step) -> None:
         """Have the device do something: all that it does passes here, and is counted."""
         pointers = self.addresses[call.places] + call.offsets
+        made: DeviceCall
+        if isinstance(call, BoundLaunch):
+            where = (call.kernel, call.grid, call.block, call.shared)
+            made = partial(self.backend.launch, *where, pointers, call.numbers)
+        else:
+            made = partial(self.backend.library, call.request, pointers, call.numbers)
         try:
-            if isinstance(call, BoundLaunch):
-                self.backend.launch(
-                    call.kernel, call.grid, call.block, call.shared, pointers, call.numbers
-                )
-                launched = 1
-            else:
-                launched = self.backend.library(call.request, pointers, call.numbers)
+            launched = self._do(made)
         except KnError as error:
             error.add_context(f"node {step.label} ({step.kind})")
             raise
-        self.proof.launches[step.kind] += launched
-        self.proof.kernels[call.title] += launched
+        count = launched if isinstance(launched, int) else 1
+        self.proof.launches[step.kind] += count
+        self.proof.kernels[call.title] += count
 
     # ---- memory -----------------------------------------------------------------------------
 
     def _upload(self, number: int, array: Array) -> None:
         """Bring what the caller gives to the device."""
-        memory = self.memory[number] = self.backend.allocate(array.nbytes)
+        memory = self.backend.allocate(array.nbytes)
         self._write(memory.address, array)
+        self._place(number, memory)
+
+    def _place(self, number: int, memory: Memory) -> None:
+        """Note where a buffer lies."""
+        self.memory[number] = memory
         self.addresses[self.skeleton.address_of_buffer(number)] = memory.address
 
     def _write(self, address: int, array: Array) -> None:
@@ -139,8 +178,7 @@ class Evaluation(RunContext):
             if constant is not None:  # only the host reads it as it is
                 self._upload(number, np.ascontiguousarray(constant))
                 return int(self.addresses[place])
-            memory = self.memory[number] = self.backend.allocate(nbytes)
-            self.addresses[place] = memory.address
+            self._place(number, self.backend.allocate(nbytes))
         return int(self.addresses[place])
 
     def _read(self, operand: Operand) -> Any:
@@ -168,6 +206,40 @@ class Evaluation(RunContext):
         x = self._read(operand)
         return owned(x) if operand.buffer in self.objects else np.array(x, order="C")
 
+    def _lying(self, operand: Operand) -> DeviceArray | None:
+        """Return an operand where it lies; None where it is no dense array on the device."""
+        dtype = self.plan.buffers[operand.buffer].dtype
+        if dtype is None:
+            return None
+        layout: Any = operand.layout.at(self.env)
+        address = self._address(operand.buffer) + layout.offset * dtype.itemsize
+        if not layout.is_contiguous or address % VECTOR_BYTES:
+            return None
+        owner = self.memory.get(operand.buffer)  # blocks and constants outlive all evaluations
+        memory = Memory(address, layout.numel * dtype.itemsize, owner)
+        return DeviceArray(memory, dtype, layout.sizes, self.backend)
+
+    def _resident(self, operand: Operand) -> Any:
+        """Return a result that stays on the device, in memory that nobody else has."""
+        if operand.buffer in self.objects:
+            return owned(self.objects[operand.buffer])
+        lying = self._lying(operand)
+        if lying is None:
+            return self._brought(self._read(operand))
+        home = self.plan.buffers[operand.buffer].home
+        if home in (Home.OUTPUT, Home.LATE) and operand.buffer in self.memory:
+            del self.memory[operand.buffer]  # another output on the same buffer gets a copy
+            return lying
+        memory = self.backend.allocate(lying.nbytes)
+        self.backend.copy(memory.address, lying.memory.address, lying.nbytes)
+        return DeviceArray(memory, lying.dtype, lying.shape, self.backend)
+
+    def _brought(self, x: Array) -> DeviceArray:
+        """Bring an array of the host to the device."""
+        memory = self.backend.allocate(x.nbytes)
+        self._write(memory.address, np.ascontiguousarray(x))
+        return DeviceArray(memory, DType.from_numpy(x.dtype), x.shape, self.backend)
+
     # ---- steps that the host computes -------------------------------------------------------
 
     def _host(self, step: Step) -> None:
@@ -182,9 +254,12 @@ class Evaluation(RunContext):
             self._store(operand, result)
 
     def _computed(self, step: Step) -> list[Any]:
-        reads = [self._read(o) for o in step.reads]
+        stays = handed_on(step.op).operands
+        reads = [self._lying(o) if i in stays else None for i, o in enumerate(step.reads)]
+        reads = [self._read(o) if x is None else x for o, x in zip(step.reads, reads, strict=True)]
         results: list[Any] = []
         if step.node is not None:
+            self._returned = handed_on(step.op).results
             out = step.node.op.eval(self, *reads)
             results = list(out) if isinstance(out, tuple) else [out]
             if step.binds:
@@ -203,6 +278,12 @@ class Evaluation(RunContext):
         if b.dtype is None:
             self.objects[operand.buffer] = result
             return
+        if isinstance(result, DeviceArray):
+            target = self._lying(operand)
+            if target is not None and (target.dtype, target.shape) == (result.dtype, result.shape):
+                self.backend.copy(target.memory.address, result.memory.address, result.nbytes)
+                return
+            result = result.numpy()
         result, layout = np.asarray(result), operand.layout.at(self.env)
         if result.dtype != b.dtype.numpy or result.shape != layout.sizes:
             raise InternalError(
@@ -224,4 +305,4 @@ class Evaluation(RunContext):
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a control-flow body on its own plan."""
-        return self.executor.body(body, inputs, self.env, self.streams)
+        return self.executor.body(body, inputs, self.env, self.streams, self._returned)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -24,7 +24,7 @@ from kn_graph.errors import OutOfMemoryError, SymbolError
 from kn_graph.graph import Graph
 from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints
-from kn_graph.variants import check_guards, open_call
+from kn_graph.variants import Call, check_guards, open_call
 from kn_plan.arena import round_up
 from kn_plan.options import PlanOptions
 from kn_plan.planner import plan_graph
@@ -161,11 +161,41 @@ class CudaExecutor:
         dims: Mapping[str, int] | None = None,
         *,
         seed: int = 0,
+        on_device: bool = False,
     ) -> dict[str, Any]:
         """Run the graph: see `kn_runtime.PreparedGraph.eval`."""
-        call = open_call(self.graph, inputs, dims)
+        call = self.open(inputs, dims)
+        stay = range(len(self.graph.outputs)) if on_device else ()
         ready = self.ready(call.graph, call.env)
-        return Evaluation(self, ready, RandomStreams(seed)).outputs(call.arrays)
+        return Evaluation(self, ready, RandomStreams(seed)).outputs(call.arrays, stay)
+
+    def open(
+        self, inputs: Mapping[str, Any] | Sequence[Any], dims: Mapping[str, int] | None
+    ) -> Call:
+        """Check inputs as `open_call` does; what is on the device stays there.
+
+        Args:
+            inputs: arrays of the host, and what `Backend.adopt` takes.
+            dims: numbers of symbolic sizes that no input shows.
+        """
+        if isinstance(inputs, Mapping):
+            named = dict(inputs)
+        else:
+            if len(inputs) != len(self.graph.inputs):
+                return open_call(self.graph, inputs, dims)  # which says what is wrong
+            named = dict(zip((v.name for v in self.graph.inputs), inputs, strict=True))
+        adopted = {name: self.backend.adopt(x) for name, x in named.items()}
+        found = {name: x for name, x in adopted.items() if x is not None}
+        if not found:
+            return open_call(self.graph, inputs, dims)
+        # the structure of some graphs depends on what is in small integer inputs
+        shown = {
+            name: x.numpy() if self.graph.assumed_values and x.dtype.is_int else x.stand_in()
+            for name, x in found.items()
+        }
+        call = open_call(self.graph, {**named, **shown}, dims)
+        arrays = [found.get(v.name, x) for v, x in zip(call.graph.inputs, call.arrays, strict=True)]
+        return replace(call, arrays=arrays)
 
     def bind(
         self,
@@ -184,11 +214,24 @@ class CudaExecutor:
         return self.loaded(graph).skeleton
 
     def body(
-        self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], streams: RandomStreams
+        self,
+        body: Graph,
+        inputs: Sequence[Any],
+        env: Mapping[Symbol, int],
+        streams: RandomStreams,
+        stay: Container[int] = (),
     ) -> list[Any]:
-        """Run a control-flow body where some symbols have numbers already."""
+        """Run a control-flow body where some symbols have numbers already.
+
+        Args:
+            body: what runs.
+            inputs: arrays of the host or of the device.
+            env: the numbers.
+            streams: random numbers of the run.
+            stay: numbers of the outputs that stay on the device.
+        """
         ready = self.ready(body, bind_symbols(body.inputs, list(inputs), env))
-        return list(Evaluation(self, ready, streams).outputs(inputs).values())
+        return list(Evaluation(self, ready, streams).outputs(inputs, stay).values())
 
     def ready(self, graph: Graph, env: Mapping[Symbol, int]) -> Ready:
         """Return a graph for numbers of the symbols that its inputs show.

@@ -14,15 +14,18 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import RLock
+from time import perf_counter
 from typing import Any
 from weakref import WeakSet, finalize
 
 import numpy as np
 
-from kn_cuda.backend import ALIGNMENT, Grid, Memory
+from kn_cuda.array import DeviceArray, lies_on_gpu
+from kn_cuda.backend import ALIGNMENT, VECTOR_BYTES, DeviceCall, Grid, Memory
 from kn_cuda.cache import DiskCache, cache_folder, key_of
 from kn_cuda.calls import Gemm, Request
 from kn_cuda.conv_graph import ConvGraph
@@ -60,9 +63,12 @@ class HostBackend:
         arch: the architecture that it stands for.
         seed: of the order of threads; 0 for the natural one.
         compiles: how many units were compiled, and not found on disk.
+        allocations: how often memory was asked for, pinned memory included.
+        clock: what `seconds` are.
     """
 
     name = "the host in place of a GPU"
+    clock = "time on the host, which stands in for a GPU"
 
     def __init__(self, arch: str = "sm_90", seed: int = 0, folder: Path | None = None) -> None:
         """Find a compiler.
@@ -78,6 +84,7 @@ class HostBackend:
         self._cache = DiskCache(folder or cache_folder() / "host", ".so.kn")
         self._functions: dict[str, Any] = {}
         self._lock = RLock()
+        self.allocations = 0
         self._memory: WeakSet[Memory] = WeakSet()
         self._damaged: list[int] = []
 
@@ -150,6 +157,7 @@ class HostBackend:
         """Return memory full of NaN, with a guard on both sides."""
         raw = np.full(nbytes + 2 * GUARD_BYTES + ALIGNMENT, PATTERN, np.uint8)
         start = GUARD_BYTES + -(raw.ctypes.data + GUARD_BYTES) % ALIGNMENT
+        self.allocations += 1
         memory = Memory(raw.ctypes.data + start, nbytes, raw)
         self._memory.add(memory)
         finalize(memory, _look, self._damaged, raw, start, nbytes).atexit = False
@@ -163,9 +171,68 @@ class HostBackend:
         """Copy from memory."""
         return _bytes_at(address, nbytes).copy()
 
+    def fetch(self, address: int, into: Array) -> None:
+        """Copy from memory; nothing has to be waited for."""
+        ctypes.memmove(into.ctypes.data, address, into.nbytes)
+
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """Copy memory."""
+        ctypes.memmove(to, source, nbytes)
+
+    def pinned(self, nbytes: int) -> Array:
+        """Return memory."""
+        self.allocations += 1
+        return np.zeros(nbytes, np.uint8)
+
+    def synchronize(self) -> None:
+        """Return: whatever was called has happened."""
+
     def zero(self, address: int, nbytes: int) -> None:
         """Set bytes to 0."""
         ctypes.memset(address, 0, nbytes)
+
+    def capture(self, calls: Sequence[DeviceCall]) -> DeviceCall:
+        """Return what makes the same calls again, one after another."""
+        kept = tuple(calls)
+
+        def replay() -> None:
+            for call in kept:
+                call()
+
+        return replay
+
+    def mark(self) -> float:
+        """Return the time."""
+        return perf_counter()
+
+    def seconds(self, start: float, end: float) -> float:
+        """Return the time between two marks."""
+        return end - start
+
+    # ---- arrays of others -------------------------------------------------------------------
+
+    def adopt(self, x: Any) -> DeviceArray | None:
+        """Take an array that says it is on a GPU: its address is one of the host here."""
+        if isinstance(x, DeviceArray) and x.backend is self:
+            return x
+        if not lies_on_gpu(x):
+            return None
+        if hasattr(x, "__dlpack__"):
+            found = np.from_dlpack(x)
+        else:
+            found = np.asarray(_ArrayInterface(dict(x.__cuda_array_interface__), x))
+        if not found.flags.c_contiguous or found.ctypes.data % VECTOR_BYTES:
+            memory = self.allocate(found.nbytes)
+            self.write(memory.address, np.ascontiguousarray(found))
+        else:
+            memory = Memory(found.ctypes.data, found.nbytes, found)
+        return DeviceArray(memory, DType.from_numpy(found.dtype), found.shape, self)
+
+    def exported(self, array: DeviceArray, use: Callable[[Any], Any]) -> Any:
+        """Hand on a NumPy array on the same memory."""
+        place = {"data": (array.memory.address, False), "version": 3}
+        place |= {"shape": array.shape, "typestr": array.dtype.numpy.str}
+        return use(np.asarray(_ArrayInterface(place, array.memory)))
 
     def available_bytes(self) -> int:
         """Return the memory of this machine that is free."""
@@ -193,6 +260,14 @@ def _look(damaged: list[int], raw: Array, start: int, nbytes: int) -> None:
         damaged.append(nbytes)
         for part in around:
             part.fill(PATTERN)
+
+
+@dataclass(frozen=True)
+class _ArrayInterface:
+    """What NumPy makes an array of, on the memory of something that it keeps."""
+
+    __array_interface__: dict[str, Any]
+    owner: Any
 
 
 def _load(payload: bytes) -> ctypes.CDLL:
