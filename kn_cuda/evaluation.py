@@ -76,7 +76,7 @@ class Evaluation(RunContext):
             if self.plan.buffers[number].dtype is None:
                 self.objects[number] = x
             elif isinstance(x, DeviceArray):
-                self._place(number, x.memory)
+                self.place(number, x.memory)
             else:
                 self._upload(number, np.ascontiguousarray(x))
 
@@ -147,9 +147,9 @@ class Evaluation(RunContext):
         """Bring what the caller gives to the device."""
         memory = self.backend.allocate(array.nbytes)
         self._write(memory.address, array)
-        self._place(number, memory)
+        self.place(number, memory)
 
-    def _place(self, number: int, memory: Memory) -> None:
+    def place(self, number: int, memory: Memory) -> None:
         """Note where a buffer lies."""
         self.memory[number] = memory
         self.addresses[self.skeleton.address_of_buffer(number)] = memory.address
@@ -178,7 +178,7 @@ class Evaluation(RunContext):
             if constant is not None:  # only the host reads it as it is
                 self._upload(number, np.ascontiguousarray(constant))
                 return int(self.addresses[place])
-            self._place(number, self.backend.allocate(nbytes))
+            self.place(number, self.backend.allocate(nbytes))
         return int(self.addresses[place])
 
     def _read(self, operand: Operand) -> Any:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import prod
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from kn_cuda.array import DeviceArray
 from kn_cuda.backend import Backend, Memory
 from kn_cuda.bound import BoundStage, bind_stage
 from kn_cuda.evaluation import Evaluation
 from kn_cuda.options import CudaOptions
 from kn_cuda.program import Skeleton
 from kn_cuda.proof import Proof
+from kn_cuda.repeated import RepeatedCall, has_objects
 from kn_cuda.target import CudaTarget
-from kn_graph.binding import bind_symbols, check_inputs
+from kn_graph.binding import bind_symbols
 from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.dim import Symbol
 from kn_graph.dim_facts import Constraint
-from kn_graph.errors import OutOfMemoryError, SymbolError
+from kn_graph.dtype import DType
+from kn_graph.errors import OutOfMemoryError, SymbolError, UsageError
 from kn_graph.graph import Graph
+from kn_graph.interop import as_array
 from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints
 from kn_graph.variants import Call, check_guards, open_call
@@ -203,11 +209,54 @@ class CudaExecutor:
         dims: Mapping[str, int] | None = None,
         *,
         seed: int = 0,
+        state: Mapping[str, str] | None = None,
+        on_device: bool = False,
     ) -> BoundCall:
-        """Return a call that reads the same arrays each time; they are uploaded by each call."""
+        """Return a call that reads the same arrays each time: see `PreparedGraph.bind`."""
         given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
-        check_stays(self.graph.inputs, list(check_inputs(self.graph, inputs).values()), given)
-        return repeated(lambda: self.eval(inputs, dims, seed=seed))
+        call = self.open(inputs, dims)
+        of_host = [(v, x) for v, x in zip(call.graph.inputs, call.arrays, strict=True)
+                   if not isinstance(x, DeviceArray)]  # fmt: skip
+        check_stays([v for v, _ in of_host], [x for _, x in of_host], given)
+        if self.graph.assumed_values or has_objects(self.loaded(call.graph).skeleton.plan):
+            if state or on_device:
+                raise UsageError("state and on_device need inputs and outputs that are tensors")
+            return repeated(lambda: self.eval(inputs, dims, seed=seed))
+        found = RepeatedCall(self, call, state or {}, seed)
+        if on_device:
+            return BoundCall(found.outputs, found.run, found)
+        outputs = found.fetched()
+
+        def run() -> None:
+            found.start()
+            found.fetched()
+
+        return BoundCall(outputs, run, found)
+
+    def arrays(self, kinds: Mapping[str, tuple[DType, tuple[int, ...]]]) -> dict[str, DeviceArray]:
+        """Return arrays for element types and shapes by name, in one piece of memory."""
+        sizes = {n: prod(shape) * d.numpy.itemsize for n, (d, shape) in kinds.items()}
+        starts = [0, *accumulate(round_up(n) for n in sizes.values())]
+        block = self.backend.allocate(starts[-1])
+        return {
+            name: DeviceArray(
+                Memory(block.address + start, sizes[name], block), *kind, self.backend
+            )
+            for start, (name, kind) in zip(starts, kinds.items(), strict=False)
+        }
+
+    def copied(self, x: Any) -> DeviceArray:
+        """Return a copy of an array of the host or of the device, in memory of its own."""
+        there = self.backend.adopt(x)
+        source = as_array(x) if there is None else there
+        dtype = DType.from_numpy(source.dtype) if there is None else there.dtype
+        made = self.arrays({"x": (dtype, source.shape)})["x"]
+        if there is not None:
+            self.backend.copy(made.memory.address, there.memory.address, there.nbytes)
+        elif made.nbytes:
+            self.backend.write(made.memory.address, np.ascontiguousarray(source))
+            self.proof.uploads += made.nbytes
+        return made
 
     def skeleton(self, graph: Graph | None = None) -> Skeleton:
         """Return the plan with kernels of the graph, or of a variant of it."""

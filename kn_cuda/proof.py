@@ -20,6 +20,7 @@ class Proof:
         read_backs: sizes that were read back, by kind.
         uploads: bytes copied to the device.
         downloads: bytes copied from it.
+        replays: runs of bound calls that were one request.
     """
 
     launches: Counter[str] = field(default_factory=Counter)
@@ -29,6 +30,12 @@ class Proof:
     read_backs: Counter[str] = field(default_factory=Counter)
     uploads: int = 0
     downloads: int = 0
+    replays: int = 0
+
+    def add(self, other: Proof) -> None:
+        """Count the launches of another run as well."""
+        self.launches += other.launches
+        self.kernels += other.kernels
 
     @property
     def total(self) -> int:
