@@ -21,6 +21,8 @@ from kn_runtime.pending import PendingEval, Pool
 if TYPE_CHECKING:
     from kn_cpu.executor import CpuExecutor
     from kn_cpu.profile import Profile
+    from kn_cuda.executor import CudaExecutor
+    from kn_cuda.profile import Profile as CudaProfile
     from kn_graph.graph import Graph
     from kn_plan.plan import Plan
     from kn_plan.report import MemoryReport
@@ -60,14 +62,18 @@ class PreparedGraph:
         dims: Mapping[str, int] | None = None,
         *,
         seed: int = 0,
+        on_device: bool = False,
     ) -> dict[str, Any]:
         """Run the graph.
 
         Args:
             inputs: arrays by name, or a list in the graph's order. Element types must match
-                exactly; strides may be any. NumPy, and anything with DLPack.
+                exactly; strides may be any. NumPy, and anything with DLPack; a GPU takes arrays
+                that lie there already where they are.
             dims: numbers of symbolic sizes that no input shows.
             seed: of random operations.
+            on_device: leave outputs on the GPU, as inputs of other calls or for other libraries
+                by DLPack; `numpy()` of one brings it to the host. The CPU's are there anyway.
 
         Returns:
             {output name: value} in output order: arrays that the caller owns (of rank 0, too),
@@ -83,6 +89,8 @@ class PreparedGraph:
         if self._closed:
             self._refuse()
         known = {**self.dims, **dims} if dims else self.dims
+        if on_device and self._cuda is not None:
+            return self._cuda.eval(inputs, known, seed=seed, on_device=True)
         if executor is not None:
             return executor.eval(inputs, known, seed=seed)
         return cpu_eval_graph(self.graph, inputs, known, seed=seed)
@@ -174,6 +182,8 @@ class PreparedGraph:
         dims: Mapping[str, int] | None = None,
         *,
         seed: int = 0,
+        state: Mapping[str, str] | None = None,
+        on_device: bool = False,
     ) -> BoundCall:
         """Run the graph once, and return what runs it again on the same arrays.
 
@@ -188,17 +198,26 @@ class PreparedGraph:
         ```
 
         Args:
-            inputs: NumPy arrays in row-major order, by name, or a list in the graph's order.
+            inputs: NumPy arrays in row-major order, by name, or a list in the graph's order; for a
+                GPU also arrays that lie there.
             dims: numbers of symbolic sizes that no input shows.
             seed: of random operations.
+            state: the input that an output becomes for the next run, by the output's name; it
+                does not leave the GPU.
+            on_device: leave outputs on the GPU, in the same places for each run.
 
         Raises:
             InputError: as `eval`; or an array would have to be copied.
+            UsageError: state does not fit; or the device is no GPU, and state is asked for.
         """
         executor = self._executor
         if self._closed:
             self._refuse()
         known = {**self.dims, **dims} if dims else self.dims
+        if self._cuda is not None:
+            return self._cuda.bind(inputs, known, seed=seed, state=state, on_device=on_device)
+        if state:
+            raise UsageError("state of bound calls needs a GPU; copy outputs to inputs instead")
         if executor is not None:
             return executor.bind(inputs, known, seed=seed)
         arrays = list(check_inputs(self.graph, inputs).values())
@@ -253,7 +272,7 @@ class PreparedGraph:
         dims: Mapping[str, int] | None = None,
         *,
         runs: int = 20,
-    ) -> Profile:
+    ) -> Profile | CudaProfile:
         """Run the graph some times, and return how long each step takes.
 
         Args:
@@ -265,12 +284,17 @@ class PreparedGraph:
             InputError: as `eval`.
             UsageError: the reference runs, which has no steps.
         """
+        known = {**self.dims, **(dims or {})}
+        if self._cuda is not None:
+            from kn_cuda.profile import profile as profile_cuda
+
+            return profile_cuda(self._cuda, inputs, known, runs=runs)
         from kn_cpu.peak import measure_peak
         from kn_cpu.profile import profile
 
         executor = self._on_cpu("profile")
         peak = measure_peak(executor.library, executor.threads)
-        return profile(executor, inputs, peak, {**self.dims, **(dims or {})}, runs=runs)
+        return profile(executor, inputs, peak, known, runs=runs)
 
     def _refuse(self) -> NoReturn:
         raise UsageError(f"{self!r} is closed; prepare the graph again")
@@ -282,6 +306,15 @@ class PreparedGraph:
         if executor is None:
             raise UsageError(f"{self!r} has no {what}: the reference runs it, without a plan")
         return executor
+
+    @property
+    def _cuda(self) -> CudaExecutor | None:
+        """What runs it, on a GPU."""
+        if self.device.kind != "cuda":
+            return None
+        from kn_cuda.executor import CudaExecutor
+
+        return self._executor if isinstance(self._executor, CudaExecutor) else None
 
     def _on_cpu(self, what: str) -> CpuExecutor:
         from kn_cpu.executor import CpuExecutor

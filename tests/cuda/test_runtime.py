@@ -8,6 +8,7 @@ import pytest
 import kn_cuda.device
 import kn_runtime.device
 from kn_cuda import HostBackend
+from kn_cuda.profile import Profile
 from kn_graph import Graph
 from kn_graph.dtype import DType
 from kn_graph.errors import DeviceUnavailableError, UsageError
@@ -64,6 +65,32 @@ def test_bound_calls_see_what_is_in_their_arrays(prepared: PreparedGraph) -> Non
         x += 1
 
 
-def test_what_only_the_cpu_has_is_said(prepared: PreparedGraph) -> None:
-    with pytest.raises(UsageError, match="has no profile: only the cpu has it as yet"):
-        prepared.profile([X])
+def test_results_stay_there_where_that_is_asked_for(prepared: PreparedGraph) -> None:
+    once = prepared.eval([X], on_device=True)["y"]
+    twice = prepared.eval([once])["y"]
+    np.testing.assert_array_equal(twice, (X * 2 + 1) * 2 + 1)
+    call = prepared.bind([X.copy()], state={"y": "x"}, on_device=True)
+    call.run()
+    np.testing.assert_array_equal(call.outputs["y"].numpy(), twice)
+
+
+def test_profiles_say_what_clock_they_are_by(prepared: PreparedGraph) -> None:
+    found = prepared.profile([X], runs=3)
+    (step,) = found.steps
+    assert isinstance(found, Profile)
+    assert found.clock == "time on the host, which stands in for a GPU"
+    assert (found.spec.name, found.sizes, found.runs) == ("sm_90 (H100 SXM)", {"n": 3}, 3)
+    assert (step.kind, step.launches, step.shape, step.host) == ("scalar", 1, [3, 2], None)
+    assert (step.moved_bytes, step.limit) == (2 * X.nbytes, "launch")
+    assert step.time_us > 0
+    assert step.bound_us == found.bound_us == 2.5
+    assert found.launches == 1
+
+
+def test_what_only_a_gpu_has_is_said() -> None:
+    graph = Graph("doubled")
+    graph.output("y", graph.input("x", DType.FLOAT32, [3, 2]) * 2.0)
+    with Device.cpu().prepare(graph) as cpu:
+        assert isinstance(cpu.eval([X], on_device=True)["y"], np.ndarray)
+        with pytest.raises(UsageError, match="state of bound calls needs a GPU"):
+            cpu.bind([X], state={"y": "x"})
