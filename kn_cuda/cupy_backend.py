@@ -18,7 +18,7 @@ from kn_cuda.nvrtc import Compiler
 from kn_cuda.options import Math
 from kn_cuda.source import KernelSource
 from kn_graph.dtype import DType
-from kn_graph.errors import InputError, OutOfMemoryError
+from kn_graph.errors import OutOfMemoryError, UsageError
 
 __all__ = ["CupyBackend"]
 
@@ -196,7 +196,7 @@ class CupyBackend:
             x = x.detach() if getattr(x, "requires_grad", False) else x
             found = self._cupy.from_dlpack(x) if hasattr(x, "__dlpack__") else self._cupy.asarray(x)
             if found.device.id != self.index:
-                raise InputError(f"an array lies on GPU {found.device.id}, and this is {self.name}")
+                raise UsageError(f"an array lies on GPU {found.device.id}, and this is {self.name}")
             if not found.flags.c_contiguous or found.data.ptr % VECTOR_BYTES:
                 found = found.copy(order="C")
         memory = Memory(int(found.data.ptr), found.nbytes, found)

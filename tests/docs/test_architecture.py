@@ -8,6 +8,7 @@ import re
 import pytest
 
 from tests.docs.architecture import ARROWS, FOLDER, PARTS, pipeline_dot, stages_dot
+from tests.docs.generated_kernel import PAGE, page_with, texts
 
 
 def labels(dot: str) -> list[str]:
@@ -34,3 +35,18 @@ def test_the_text_on_the_small_net_is_right() -> None:
     assert [s.split(": ")[1] for s in steps] == ["Conv +2", "reduce_mean", "MatMul +1", "Softmax"]
     places = dict(re.findall(r'label="(b\d+): [^"]*\\narena, from byte (\d+)"', plan))
     assert places["b7"] == places["b3"] == "0"
+
+
+def test_the_generated_kernel_is_what_is_generated() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    hint = "run: python -m tests.docs.generated_kernel --update, and read what is said of it"
+    assert page == page_with(page), hint
+
+
+def test_what_is_said_of_the_kernel_is_about_its_lines() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    section = page.split("## One generated kernel")[1].split("\n## ")[0]
+    named = re.findall(r"^- (?:The )?`(\w+)`", section, re.MULTILINE)
+    assert len(named) >= 9
+    for name in named:
+        assert any(name in text for text in texts()), name
