@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -120,8 +121,11 @@ def _engines(against: str | None) -> tuple[list[str], str]:
     return [OURS, THEIRS], ""
 
 
-def _difference(found: Race) -> float | None:
-    """Return the largest difference of results, over the root mean square of an output."""
+def _difference(found: Race) -> float:
+    """Return the largest difference of results, over the root mean square of an output.
+
+    It is infinite where one engine has a number and the other a NaN or an infinity.
+    """
     import numpy as np
 
     worst = 0.0
@@ -132,8 +136,12 @@ def _difference(found: Race) -> float | None:
         if not isinstance(theirs, np.ndarray) or theirs.shape != ours.shape:
             raise UsageError(f"the engines give output {name!r} different shapes")
         a, b = ours.astype(np.float64), theirs.astype(np.float64)
-        scale = float(np.sqrt(np.mean(np.square(b)))) or 1.0
-        worst = max(worst, float(np.max(np.abs(a - b))) / scale)
+        differ = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+        apart = np.abs(a[differ] - b[differ])
+        if not np.isfinite(apart).all():
+            return math.inf  # a number here, none there
+        scale = float(np.sqrt(np.mean(np.square(np.where(np.isfinite(b), b, 0))))) or 1.0
+        worst = max(worst, float(apart.max(initial=0)) / scale)
     return worst
 
 

@@ -92,7 +92,14 @@ def test_numbers_of_laps() -> None:
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "difference"),
-    [([3.0, 4.0], [3.0, 4.0], 0.0), ([3.0, 4.5], [3.0, 4.0], 0.5 / np.sqrt(12.5)), ([], [], 0.0)],
+    [
+        ([3.0, 4.0], [3.0, 4.0], 0.0),
+        ([3.0, 4.5], [3.0, 4.0], 0.5 / np.sqrt(12.5)),
+        ([], [], 0.0),
+        ([np.nan, 4.0], [3.0, 4.0], np.inf),
+        ([3.0, 4.0], [3.0, np.inf], np.inf),
+        ([np.nan, -np.inf, 2.0], [np.nan, -np.inf, 2.0], 0.0),
+    ],
 )
 def test_the_largest_difference_is_in_units_of_the_output(
     ours: list[float], theirs: list[float], difference: float
