@@ -131,7 +131,7 @@ def _raised(tree: ast.AST) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_only_the_command_line_prints(path: Path) -> None:
-    if path.is_relative_to(ROOT / "kn_runtime" / "cli"):
+    if path.is_relative_to(ROOT / "kn_runtime" / "cli") or path == ROOT / "kn_cuda" / "selftest.py":
         return
     for found in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(found, ast.Name):

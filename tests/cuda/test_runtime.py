@@ -76,8 +76,8 @@ def test_results_stay_there_where_that_is_asked_for(prepared: PreparedGraph) -> 
 
 def test_profiles_say_what_clock_they_are_by(prepared: PreparedGraph) -> None:
     found = prepared.profile([X], runs=3)
-    (step,) = found.steps
     assert isinstance(found, Profile)
+    (step,) = found.steps
     assert found.clock == "time on the host, which stands in for a GPU"
     assert (found.spec.name, found.sizes, found.runs) == ("sm_90 (H100 SXM)", {"n": 3}, 3)
     assert (step.kind, step.launches, step.shape, step.host) == ("scalar", 1, [3, 2], None)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kn_cpu.native import library
+from kn_cpu.profile import Profile
 from kn_graph import Graph, load_graph_from_onnx_bytes
 from kn_graph.errors import SymbolError, UsageError
 from kn_runtime import Device, PreparedGraph
@@ -43,6 +44,7 @@ def test_a_profile_has_the_steps_of_the_plan() -> None:
     assert ready.plan is not None
     assert [s.label for s in found.steps] == [s.label for s in ready.plan.steps]
     assert found.runs == 2
+    assert isinstance(found, Profile)
     assert found.peak.flops > 0
 
 
