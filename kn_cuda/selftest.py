@@ -21,7 +21,7 @@ from kn_cuda.device import cuda_device
 from kn_cuda.executor import CudaExecutor
 from kn_cuda.gate import shortfall
 from kn_cuda.host import HostBackend
-from kn_graph.errors import ExecutionError, KnError
+from kn_graph.errors import InternalError, KnError
 from kn_graph.graph import Graph
 from kn_graph.ops.attention import Attention
 from kn_graph.ops.conv import Conv
@@ -91,7 +91,7 @@ def checked(item: Item, backend: Backend) -> str:
     """Compare an item with the reference, twice; return what was launched.
 
     Raises:
-        ExecutionError: results differ, are not the same twice, or did not come from the device.
+        InternalError: results differ, are not the same twice, or did not come from the device.
     """
     g = item.graph()
     rng = np.random.default_rng(0)
@@ -100,13 +100,13 @@ def checked(item: Item, backend: Backend) -> str:
     first, second = (run.eval(feeds)["y"] for _ in range(2))
     missing = shortfall(g, {}, run.proof)
     if missing or not run.proof.total:
-        raise ExecutionError(f"not computed by the device: {'; '.join(missing) or 'no launches'}")
+        raise InternalError(f"not computed by the device: {'; '.join(missing) or 'no launches'}")
     if first.tobytes() != second.tobytes():
-        raise ExecutionError("a second run gave other bits")
+        raise InternalError("a second run gave other bits")
     want = cpu_eval_graph(g, feeds)["y"].astype(np.float64)
     error = float(np.abs(first.astype(np.float64) - want).max() / np.abs(want).max())
     if not error <= item.close:
-        raise ExecutionError(
+        raise InternalError(
             f"off by {error:.1e} of the largest result; expected at most {item.close:g}"
         )
     kernels = ", ".join(f"{n} {name}" for name, n in sorted(run.proof.kernels.items()))

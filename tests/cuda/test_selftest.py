@@ -8,7 +8,7 @@ from kn_cuda.backend import Backend
 from kn_cuda.device import cuda_device, cuda_unavailable_reasons
 from kn_cuda.evaluation import Evaluation
 from kn_cuda.selftest import ITEMS, Item, checked, main
-from kn_graph.errors import KnError
+from kn_graph.errors import InternalError
 from tests.cuda.run import host_backend, needs_compiler
 
 IDS = list(ITEMS)
@@ -40,7 +40,7 @@ def test_items_hold_on_the_host(item: Item) -> None:
 @needs_compiler
 def test_a_device_that_does_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Evaluation, "_carry_out", lambda self, call, step: None)
-    with pytest.raises(KnError, match="nothing was launched"):
+    with pytest.raises(InternalError, match="nothing was launched"):
         checked(ITEMS["softmax"], host_backend())
 
 
