@@ -62,16 +62,17 @@ def test_the_second_run_compiles_allocates_and_uploads_nothing() -> None:
 
 
 def test_what_changed_is_uploaded_in_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, writes = feeds(), []
+    given = feeds()
+    writes: list[int] = []
     run = CudaExecutor(counted(), host_backend())
     call = run.bind(given)
     write = HostBackend.write
 
-    def counting(self: HostBackend, address: int, array: Any) -> None:
-        writes.append(array.nbytes)
-        write(self, address, array)
+    def noted(backend: HostBackend, address: int, data: Array) -> None:
+        writes.append(data.nbytes)
+        write(backend, address, data)
 
-    monkeypatch.setattr(HostBackend, "write", counting)
+    monkeypatch.setattr(HostBackend, "write", noted)
     for changed in (["x"], [], ["mask"], ["x", "mask"], ["state", "x", "mask"]):
         writes.clear()
         for name in changed:
