@@ -20,7 +20,7 @@ from kn_cpu.product import REGISTERS, BlockProgram, Registers
 from kn_cpu.scalar import ScalarKernel, ScalarRefusal, compile_program
 from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.dtype import DType
-from kn_graph.pages import forget_pages
+from kn_graph.pages import forget_pages, lose_pages
 from kn_graph.types import Shape
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Buffer, Home, Operand, Plan, Step
@@ -55,8 +55,8 @@ class Lowering:
         packed: constants in the order that kernels read.
         constants: arrays by buffer: those of the plan, and those of the step at hand.
         before: calls that make operands of the step at hand.
-    decisive: see `kn_cpu.decisive`.
-    exact: whether the step at hand rounds functions as the reference does.
+        decisive: see `kn_cpu.decisive`.
+        exact: whether the step at hand rounds functions as the reference does.
     """
 
     library: NativeLibrary
@@ -318,7 +318,7 @@ class Lowering:
     def forget(self, packed: Sequence[PackedConstant]) -> None:
         """Release packed constants that nothing reads."""
         for p in packed:
-            forget_pages(self.packed[p.number])
+            lose_pages(self.packed[p.number])
             self.packed[p.number] = np.empty(0, np.uint8)
         self._known = {k: p for k, p in self._known.items() if p not in packed}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kn_graph.pages import OwnPages
 from kn_plan.arena import round_up
 
 __all__ = ["Block", "BlockPool", "ConstantMemory", "aligned", "as_bytes", "dense"]
@@ -41,7 +42,7 @@ def aligned(nbytes: int) -> Array:
 def _mapped(nbytes: int) -> Array:
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
-        area = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=flags)
+        area = OwnPages(-1, nbytes + HUGE_PAGE, flags=flags)
     except OSError as error:
         raise MemoryError(f"no room for {nbytes:,} bytes: {error}") from error
     raw = np.frombuffer(area, np.uint8)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["forget_pages", "trim_heap"]
+__all__ = ["OwnPages", "forget_pages", "lose_pages", "trim_heap"]
 
 Array = np.ndarray[Any, Any]
 
@@ -20,26 +20,50 @@ LEAST_FREED = 2 << 20
 """Bytes below which the heap is left as it is."""
 
 
+class OwnPages(mmap.mmap):
+    """Memory that this library has asked for; its contents may be lost when it says so."""
+
+
 def forget_pages(x: Array) -> None:
     """Let the system take back the memory of a part of a file; reading it again is still right.
 
     What has been read of a mapped file counts as memory of this process until somebody else needs
-    it. Of mapped memory that is no file the contents are lost. Does nothing for other arrays.
+    it. Does nothing for other arrays, nor where a mapping can be written to: what a caller has
+    written to pages of his own would be gone.
     """
-    if x.nbytes < LEAST or not hasattr(mmap, "MADV_DONTNEED"):
-        return
+    mapping = _mapping(x)
+    if mapping is not None:
+        with memoryview(mapping) as content:
+            is_of_file = content.readonly
+        if is_of_file:
+            _give_back(mapping, x)
+
+
+def lose_pages(x: Array) -> None:
+    """Give back memory of `OwnPages` that nobody reads again; does nothing for other arrays."""
+    mapping = _mapping(x)
+    if isinstance(mapping, OwnPages):
+        _give_back(mapping, x)
+
+
+def _mapping(x: Array) -> mmap.mmap | None:
+    """Return the mapping that an array lies in without gaps, if it is worth asking the system."""
+    if x.nbytes < LEAST or not hasattr(mmap, "MADV_DONTNEED") or not x.flags.c_contiguous:
+        return None
     base: Any = x
     while isinstance(base, np.ndarray):
         base = base.base
     if isinstance(base, memoryview):
         base = base.obj
-    if not isinstance(base, mmap.mmap) or not x.flags.c_contiguous:
-        return
-    offset = x.ctypes.data - np.frombuffer(base, np.uint8, 1).ctypes.data
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def _give_back(mapping: mmap.mmap, x: Array) -> None:
+    offset = x.ctypes.data - np.frombuffer(mapping, np.uint8, 1).ctypes.data
     first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
     length = (offset + x.nbytes - first) // mmap.PAGESIZE * mmap.PAGESIZE
     if length > 0:
-        base.madvise(mmap.MADV_DONTNEED, first, length)
+        mapping.madvise(mmap.MADV_DONTNEED, first, length)
 
 
 @cache

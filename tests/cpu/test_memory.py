@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kn_cpu.memory import CACHE_LINE, HUGE_PAGE, ConstantMemory, aligned
-from kn_graph.pages import forget_pages
+from kn_graph.pages import lose_pages
 
 ROLLUP = Path("/proc/self/smaps_rollup")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -89,6 +89,6 @@ def test_constants_that_nobody_reads_give_their_memory_back():
     first, second = memory.take(3 * MEBIBYTE), memory.take(8 * MEBIBYTE)
     first[:], second[:] = 1, 2
     before = counted("Rss")
-    forget_pages(second)
+    lose_pages(second)
     assert before - counted("Rss") > 5 * MEBIBYTE
     assert (first == 1).all()

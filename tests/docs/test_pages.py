@@ -131,3 +131,10 @@ def test_the_page_on_errors_has_every_category() -> None:
     for kind in kinds:
         assert f"`{kind.__name__}`" in page, kind.__name__
         assert f"`{kind.category}`" in page, kind.category
+
+
+def test_the_front_page_counts_the_operators_of_microsoft() -> None:
+    listed = (ROOT / "docs" / "supported-operators.md").read_text(encoding="utf-8")
+    front = (ROOT / "README.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"^\| com\.microsoft:(\w+) \|", listed, re.MULTILINE))
+    assert f" {len(names)} of `com.microsoft`" in front

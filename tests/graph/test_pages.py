@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kn_graph import pages
-from kn_graph.pages import forget_pages, trim_heap
+from kn_graph.pages import OwnPages, forget_pages, lose_pages, trim_heap
 
 STATUS = Path("/proc/self/status")
 MEBIBYTE = 1 << 20
@@ -52,6 +52,33 @@ def test_arrays_of_other_memory_are_left_alone():
     forget_pages(x[::2])
     forget_pages(np.frombuffer(bytes(x), np.int64))
     assert (x == np.arange(1 << 20)).all()
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MAP_PRIVATE"), reason="the system has no such mappings")
+@pytest.mark.parametrize("kind", ["copy on write", "anonymous"])
+def test_what_a_caller_wrote_to_pages_of_his_own_stays(tmp_path: Path, kind: str) -> None:
+    if kind == "anonymous":
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        x = np.frombuffer(mmap.mmap(-1, MEBIBYTE, flags=flags), np.uint8)
+    else:
+        (tmp_path / "weights").write_bytes(bytes(MEBIBYTE))
+        x = np.memmap(tmp_path / "weights", np.uint8, "c")
+    x[...] = 7
+    forget_pages(x)
+    lose_pages(x)
+    assert (x == 7).all()
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="the system has no such advice")
+def test_memory_of_this_library_is_lost_up_to_its_neighbours() -> None:
+    x = np.frombuffer(OwnPages(-1, MEBIBYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    x[...] = 7
+    forget_pages(x)
+    assert (x == 7).all()
+    lose_pages(x[1 : MEBIBYTE // 2])
+    assert x[0] == 7
+    assert not x[mmap.PAGESIZE : MEBIBYTE // 2 - mmap.PAGESIZE].any()
+    assert (x[MEBIBYTE // 2 :] == 7).all()
 
 
 def test_what_was_freed_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
