@@ -76,9 +76,12 @@ def run_oracle(
 def child_environment() -> dict[str, str]:
     """Return variables for a child that finds this very package, wherever it was imported from.
 
-    The child needs `python -P` as well, or it takes what lies in the current folder.
+    The child needs `python -P` as well, or it takes what lies in the current folder. Where programs
+    that import onnxruntime are served (`kn_runtime.ort`), it is not: it would be its own oracle.
     """
-    places = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    here = Path(__file__).parent
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    places = [str(here.parent), *(p for p in inherited if p != str(here / "ort" / "children"))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 

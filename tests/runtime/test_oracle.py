@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -10,7 +13,8 @@ import pytest
 from onnx import TensorProto
 
 from kn_graph.errors import UsageError
-from kn_runtime.oracle import run_oracle
+from kn_runtime.oracle import child_environment, run_oracle
+from kn_runtime.ort.__main__ import _serve_children
 from tests.small_models import info, model, node
 
 
@@ -65,3 +69,23 @@ def test_a_model_that_does_not_run_says_why(tmp_path: Path) -> None:
 def test_unknown_runtime(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no runtime 'os' is known; there are onnxruntime"):
         run_oracle("os", tmp_path, {})
+
+
+def test_a_served_program_does_not_ask_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m kn_runtime.ort` has children import this library as onnxruntime."""
+    monkeypatch.setenv("PYTHONPATH", "")
+    _serve_children()
+    assert _imported("onnxruntime", dict(os.environ)) == "served"
+    assert _imported("onnxruntime", child_environment()) == "installed"
+
+
+def _imported(module: str, environment: dict[str, str]) -> str:
+    code = f"import {module}; print('served' if 'kn_runtime.ort' in sys.modules else 'installed')"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", f"import sys; {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    return done.stdout.strip()
