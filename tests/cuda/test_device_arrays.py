@@ -174,6 +174,15 @@ def test_branches_hand_on_what_lies_on_the_device() -> None:
         assert run.proof.downloads - before == 1 + given.nbytes  # the condition, and the result
 
 
+def test_branches_get_turned_operands_in_order() -> None:
+    g = Graph("turned")
+    x, up = g.input("x", "float32", (8, 64)), g.input("up", "bool", ())
+    turned = g.permute(x, (1, 0))
+    g.output("y", g.push(If(branch("then", 1.0), branch("else", -1.0)), up, turned))
+    given = {"x": numbers(8, 64), "up": np.array(True)}
+    np.testing.assert_array_equal(executor(g).eval(given)["y"], given["x"].T + 1)
+
+
 def test_loops_carry_on_the_device() -> None:
     body = Graph("body")
     body.input("i", "int64", ())

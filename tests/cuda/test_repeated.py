@@ -119,6 +119,16 @@ def test_state_goes_on_without_leaving_the_device() -> None:
     np.testing.assert_array_equal(given["state"], feeds()["state"])  # the caller's is not written
 
 
+def test_state_has_memory_of_its_own() -> None:
+    given = feeds()
+    run = CudaExecutor(counted(), host_backend())
+    state = run.backend.adopt(OnGpu(given["state"].copy()))
+    assert state is not None
+    call = run.bind({**given, "state": state}, state={"after": "state"}, on_device=True)
+    call.run()
+    np.testing.assert_array_equal(state.numpy(), given["state"])
+
+
 def test_inputs_on_the_device_are_read_where_they_are() -> None:
     given = feeds()
     run = CudaExecutor(counted(), host_backend())
