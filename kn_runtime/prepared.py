@@ -89,8 +89,9 @@ class PreparedGraph:
         if self._closed:
             self._refuse()
         known = {**self.dims, **dims} if dims else self.dims
-        if on_device and self._cuda is not None:
-            return self._cuda.eval(inputs, known, seed=seed, on_device=True)
+        cuda = self._on_cuda(executor) if on_device else None
+        if cuda is not None:
+            return cuda.eval(inputs, known, seed=seed, on_device=True)
         if executor is not None:
             return executor.eval(inputs, known, seed=seed)
         return cpu_eval_graph(self.graph, inputs, known, seed=seed)
@@ -214,8 +215,9 @@ class PreparedGraph:
         if self._closed:
             self._refuse()
         known = {**self.dims, **dims} if dims else self.dims
-        if self._cuda is not None:
-            return self._cuda.bind(inputs, known, seed=seed, state=state, on_device=on_device)
+        cuda = self._on_cuda(executor)
+        if cuda is not None:
+            return cuda.bind(inputs, known, seed=seed, state=state, on_device=on_device)
         if state:
             raise UsageError("state of bound calls needs a GPU; copy outputs to inputs instead")
         if executor is not None:
@@ -285,10 +287,11 @@ class PreparedGraph:
             UsageError: the reference runs, which has no steps.
         """
         known = {**self.dims, **(dims or {})}
-        if self._cuda is not None:
+        cuda = self._on_cuda(self._planned("profile"))
+        if cuda is not None:
             from kn_cuda.profile import profile as profile_cuda
 
-            return profile_cuda(self._cuda, inputs, known, runs=runs)
+            return profile_cuda(cuda, inputs, known, runs=runs)
         from kn_cpu.peak import measure_peak
         from kn_cpu.profile import profile
 
@@ -307,14 +310,13 @@ class PreparedGraph:
             raise UsageError(f"{self!r} has no {what}: the reference runs it, without a plan")
         return executor
 
-    @property
-    def _cuda(self) -> CudaExecutor | None:
-        """What runs it, on a GPU."""
+    def _on_cuda(self, executor: Executor | None) -> CudaExecutor | None:
+        """Return what runs it, if that is a GPU."""
         if self.device.kind != "cuda":
             return None
         from kn_cuda.executor import CudaExecutor
 
-        return self._executor if isinstance(self._executor, CudaExecutor) else None
+        return executor if isinstance(executor, CudaExecutor) else None
 
     def _on_cpu(self, what: str) -> CpuExecutor:
         from kn_cpu.executor import CpuExecutor
