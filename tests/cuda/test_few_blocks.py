@@ -6,18 +6,28 @@ from typing import Any
 
 import pytest
 
-from kn_cuda import copy, gemm_kernel, reduction, rows, scalar
+from kn_cuda import conv_kernel, conv_library, copy, gemm_kernel, reduction, rows, scalar
+from kn_cuda.steps import attention as attention_steps
+from kn_cuda.steps import index as index_steps
 from kn_cuda.steps import layout as layout_steps
 from kn_cuda.steps import pool as pool_steps
 from kn_cuda.steps import reduce as reduce_steps
+from kn_cuda.steps import resize as resize_steps
+from kn_cuda.steps import sample as sample_steps
 from kn_cuda.steps import sort as sort_steps
 from kn_graph import Graph
 from kn_graph.dim import Size, size_min
+from kn_graph.ops.attention import Attention
+from kn_graph.ops.conv import Conv
 from kn_graph.ops.cumulative import Cumulative
+from kn_graph.ops.gather import Gather
 from kn_graph.ops.layout import Pad
 from kn_graph.ops.norm import Norm
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.reduce import ArgReduce
+from kn_graph.ops.resize import Resize
+from kn_graph.ops.sample import GridSample
+from kn_graph.ops.scatter import ScatterElements
 from kn_graph.ops.sort import TopK
 from tests.cuda.run import check, needs_compiler
 
@@ -59,6 +69,56 @@ def test_one_block_takes_the_windows_of_three_axes(monkeypatch: pytest.MonkeyPat
         op = Pool("max", (2, 2, 2), (1, 1, 1), (1, 1, 1), ((0, 0),) * 3)
         z, t = g.input("z", "float32", (60, 130)), g.input("t", "float32", (70, 60))
         return g.push(op, x), g.relu(y @ z), g.relu(y @ g.permute(t, (1, 0))), g.relu(t @ z)
+
+    check(build, {"n": 3}, {"n": 0})
+
+
+def test_one_block_reads_images_at_other_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (resize_steps, sample_steps):
+        monkeypatch.setattr(module, "blocks_for", one_block)
+
+    def build(g: Graph) -> Any:
+        x, grid = g.input("x", "float32", ("n", 2, 6, 7)), g.input("g", "float32", ("n", 9, 11, 2))
+        return g.push(Resize((2, 3), (13, 12), mode="linear"), x), g.push(
+            GridSample("linear"), x, grid
+        )
+
+    check(build, {"n": 4}, {"n": 0})
+
+
+def test_one_block_gathers_and_scatters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_steps, "blocks_for", one_block)
+
+    def build(g: Graph) -> Any:
+        x, i = g.input("x", "float32", (30, 40)), g.input("i", "int64", ("n", 40))
+        updates, rows = g.input("u", "float32", ("n", 40)), g.input("r", "int64", ("n",))
+        scatters: tuple[Any, ...] = ("add", "none")
+        made = [g.push(ScatterElements(0, how), x, i, updates) for how in scatters]
+        return [*made, g.push(Gather(0), x, rows)]
+
+    check(build, {"n": 60}, {"n": 0}, high=30)
+
+
+def test_one_block_attends_to_all_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_steps, "blocks_for", one_block)
+
+    def build(g: Graph) -> Any:
+        k, v = (g.input(name, "float32", ("n", 2, 70, 20)) for name in "kv")
+        queries = (g.input(f"q{s}", "float32", ("n", 2, s, 20)) for s in (2, 70))
+        return [g.push(Attention(right=0), q, k, v) for q in queries]
+
+    check(build, {"n": 2}, {"n": 0})
+
+
+def test_one_block_convolves_all_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_kernel, "blocks_for", one_block)
+    monkeypatch.setattr(conv_library, "refusal", lambda graph, arch: "a test")
+
+    def build(g: Graph) -> Any:
+        x = g.input("x", "float32", ("n", 18, 11, 12))
+        window = ((1, 1), (1, 1), ((1, 1), (1, 1)))
+        weights = (g.input(f"w{c}", "float32", (36, 18 // c, 3, 3)) for c in (1, 18))
+        return [g.push(Conv(*window, c), x, w) for c, w in zip((1, 18), weights, strict=True)]
 
     check(build, {"n": 3}, {"n": 0})
 
