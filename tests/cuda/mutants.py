@@ -114,6 +114,8 @@ def mutants_of(family: str) -> Iterator[Mutant]:
         for kind, (pattern, change) in OPERATORS.items():
             for match in re.finditer(pattern, code):
                 after = code[: match.start()] + change(match) + code[match.end() :]
+                if after == code:  # `x - x`
+                    continue
                 changed = [*lines[:number], after + comment + rest, *lines[number + 1 :]]
                 text = "\n".join(changed) + "\n"
                 yield Mutant(family, number + 1, kind, line.strip(), after.strip(), text)
