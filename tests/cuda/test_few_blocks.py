@@ -29,7 +29,7 @@ from kn_graph.ops.resize import Resize
 from kn_graph.ops.sample import GridSample
 from kn_graph.ops.scatter import ScatterElements
 from kn_graph.ops.sort import TopK
-from tests.cuda.run import check, needs_compiler
+from tests.cuda.run import check, launched, needs_compiler
 
 pytestmark = needs_compiler
 
@@ -41,11 +41,13 @@ def test_one_block_computes_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(g: Graph) -> Any:
         x, y = g.input("x", "float32", ("n", 1100)), g.input("y", "float32", (100, "n"))
         made = [g.softmax(x, 1), g.push(Norm((1,), 1e-5), x), g.push(Cumulative("sum", 1), x)]
+        made += [g.reduce("sum", g.input("z", "float32", (9, "n", 3)), (2,))]
         made += [g.reduce("sum", x, (1,)), g.reduce("sum", y, (0,)), g.push(ArgReduce(1, True), x)]
         return [*made, *g.push_all(TopK(1, 5), x)]
 
     run = check(build, {"n": 70}, {"n": 0})
-    assert run.proof.total == 7
+    assert run.proof.total == 8
+    assert launched(run, "reduce_each") == 1
 
 
 def test_one_block_moves_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
