@@ -64,9 +64,9 @@ TESTS = {
     "softmax": ("test_norm",),
     "sort": ("test_sort",),
 }
-"""The tests of each family; test_few_blocks runs behind them."""
+"""The tests of each family; `SHARED_TESTS` run behind them."""
 
-SHARED_TESTS = ("test_few_blocks",)
+SHARED_TESTS = ("test_few_blocks", "test_reads")
 
 
 @dataclass(frozen=True)

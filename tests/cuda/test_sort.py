@@ -41,6 +41,11 @@ def test_long_rows_are_sorted_in_tiles_and_merged(k: int) -> None:
     assert run.proof.kernels == {"sort_tiles": 2, "sort_merge": 4, "sort_take": 2}
 
 
+def test_a_tile_ends_with_its_row() -> None:
+    # one that wrote further would do so behind the tile of the next row, in one order or the other
+    check(lambda g: g.push_all(TopK(1, 2100), g.input("x", "int32", (4, 2100))), high=700)
+
+
 @pytest.mark.parametrize("length", [1, 2048, 2049, 4097, 9000])
 def test_rows_whose_length_is_a_symbol(length: int) -> None:
     def build(g: Graph) -> Any:
