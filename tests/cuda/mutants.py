@@ -36,7 +36,7 @@ OPERATORS: dict[str, tuple[str, Callable[[re.Match[str]], str]]] = {
         r"\* n\.(\w*(?:row|col|step|stride|strides|chunk|image|space)\w*)\b(?![\[(])",
         lambda m: f"* (n.{m[1]} + 1)",
     ),
-    "mask dropped": (r" && [\w.]+ (?:<|>=) [\w.]+", lambda m: ""),
+    "mask dropped": (r" && [\w.]+ (?:<|>=) [\w.]+(?:\[\w+\])?", lambda m: ""),
     "wrong identity": (r"Acc\(0\)|K::start\(\)", lambda m: f"({m[0]} + 1)"),
     "swapped operands": (r"\b([a-z]\w*) - ([a-z]\w*(?:\.\w+)?)\b", lambda m: f"{m[2]} - {m[1]}"),
     "first taken for next": (

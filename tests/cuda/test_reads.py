@@ -28,6 +28,9 @@ from tests.cuda.run import needs_compiler
 
 pytestmark = [needs_compiler, pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")]
 
+LARGE = 0x7F
+"""Fills fresh memory: an index that nobody wrote is far outside."""
+
 ONES, EDGES = (1, 1), ((1, 1), (1, 1))
 
 
@@ -40,6 +43,7 @@ class Fenced(HostBackend):
         raw = mmap.mmap(-1, inside + mmap.PAGESIZE)
         end = ctypes.addressof(ctypes.c_char.from_buffer(raw)) + inside
         assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(end), mmap.PAGESIZE, 0) == 0
+        ctypes.memset(end - inside, LARGE, inside)
         return Memory(end - -(-nbytes // VECTOR_BYTES) * VECTOR_BYTES, nbytes, raw)
 
 
@@ -50,7 +54,8 @@ def turned(g: Graph) -> Any:
 
 def rows(g: Graph) -> Any:
     x, y = g.input("x", "float32", (4, 1101)), g.input("y", "float32", (52, 33))
-    made = [g.softmax(x, 1), g.push(Cumulative("sum", 1), x), *g.push_all(TopK(1, 5), x)]
+    tall = g.push_all(TopK(1, 5), g.input("t", "float32", (1, 5001)))
+    made = [*tall, g.softmax(x, 1), g.push(Cumulative("sum", 1), x), *g.push_all(TopK(1, 5), x)]
     return [*made, g.reduce("sum", x, (1,)), g.reduce("sum", y, (0,))]
 
 
