@@ -21,6 +21,9 @@ __all__ = ["FEW_ROWS", "TILE", "Product"]
 FEW_ROWS = 8
 """Rows up to which b is read once and not kept in shared memory."""
 
+FEW_ALONG = 16
+"""Elements of a that a thread has at once where b is read along columns: more would spill."""
+
 TILE = 64
 """Rows and columns of a tile."""
 
@@ -117,6 +120,8 @@ class Product:
         made = self._builder("gemm_few_along" if along else "gemm_few")
         most = self.rows if isinstance(self.rows, int) else FEW_ROWS
         vector = self._vector((self.cols, self.depth) if along else (self.depth, self.cols))
+        while along and vector * most > FEW_ALONG:
+            vector //= 2
         made.constant("ROWS", max(1, most))
         made.constant("VECTOR", vector)
         units = self.batch * (self.cols if along else ceildiv(self.cols, LANES * vector))
