@@ -160,7 +160,7 @@ def machine_lines(machine: Row) -> Iterator[str]:
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     yield f"{machine['processor']}, {machine['cores']} cores, kernels for {machine['isa']};"
     yield f"{machine['system']}, Python {machine['python']}, {packages}."
-    yield f"Commit {machine['commit']}, {machine['date']}."
+    yield f"{machine['date']}; commits are beside the commands."
 
 
 def section_lines(section: Section, content: Row) -> Iterator[str]:
@@ -169,7 +169,7 @@ def section_lines(section: Section, content: Row) -> Iterator[str]:
     yield ""
     yield textwrap.fill(section.text, WIDTH)
     yield ""
-    yield f"`{content['command']}`"
+    yield f"`{content['command']}` (commit {content['machine']['commit']})"
     total = content["total"]
     if total["target"] is not None:
         yield ""

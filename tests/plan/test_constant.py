@@ -86,3 +86,20 @@ def test_the_checker_knows_constants_that_lie_transposed() -> None:
     number = next(n for n, a in plan.constants.items() if a.size == 12)
     wrong = {**plan.constants, number: plan.constants[number].copy()}
     assert not check_plan(replace(plan, constants=wrong), {"n": 2}).ok
+
+
+@pytest.mark.parametrize("axes", [(1, 0), (0, 2, 1), (2, 0, 1)])
+def test_constants_that_were_transposed_are_planned_as_they_lie(axes: tuple[int, ...]) -> None:
+    weights = RNG.standard_normal((3, 4, 5)[: len(axes)]).astype(np.float32)
+    g = Graph("turned")
+    w = g.constant(weights.transpose(axes))
+    g.output("y", g.input("x", DType.FLOAT32, w.shape) + w)
+    plan = plan_graph(g, NeutralTarget(), PlanOptions())
+    (array,) = plan.constants.values()
+    assert np.shares_memory(array, weights)
+    assert array.shape == weights.shape
+    x = RNG.standard_normal(weights.transpose(axes).shape).astype(np.float32)
+    call = open_call(g, {"x": x}, None)
+    np.testing.assert_array_equal(
+        replay(plan, call.arrays, call.env, check=True)["y"], x + weights.transpose(axes)
+    )
