@@ -26,6 +26,7 @@ from kn_graph.ops.elementwise import Binary, Unary
 from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.reduce import Reduce
+from kn_graph.value import Value
 from tests.ops.example import Example
 from tests.ops.test_examples import EXAMPLES, OPERATIONS, name_of
 
@@ -345,6 +346,24 @@ def test_one_lucky_difference_does_not_make_the_band_narrow() -> None:
     assert cpu_eval_graph(to_float64(g), feeds)["y"] == cpu_eval_graph(g, feeds)["y"]
     tolerance = model_band(g, feeds).tolerance["y"]
     assert tolerance > 1e-3, "the rounding of 1e4 has to show"
+
+
+def test_a_few_rows_that_move_together_do_not_make_the_band_narrow() -> None:
+    """Elements of a softmax share one sum: 4 rows of 3,000 are a few differences, not 12,000."""
+    w = np.random.default_rng(6).standard_normal((64, 3000)).astype(F32)
+    feeds = {"x": np.random.default_rng(7).standard_normal((4, 64)).astype(F32)}
+
+    def bands(end: Callable[[Graph, Value], Value]) -> list[np.ndarray]:
+        g = Graph()
+        g.output("y", end(g, g.input("x", "float32", (4, 64)) @ g.constant(w)))
+        return [model_band(g, feeds, samples=n).tolerance["y"] for n in (None, 0, 3)]
+
+    by_default, one, more = bands(lambda g, x: g.softmax(x))
+    assert np.array_equal(by_default, more)
+    assert not np.array_equal(one, more)
+    by_default, one, more = bands(lambda g, x: x)
+    assert np.array_equal(by_default, one)
+    assert not np.array_equal(one, more)
 
 
 def test_overflow_of_the_model_is_undecided_not_right() -> None:
