@@ -29,6 +29,7 @@ class CpuTarget:
     """Native kernels of floats and of small integers; see `kn_plan.target`."""
 
     max_instructions = 48
+    repeats = False
 
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a program may follow in the memory of the result."""

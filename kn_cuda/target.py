@@ -65,6 +65,11 @@ class CudaTarget:
         """How many nodes a scalar program may have: registers hold all that is alive."""
         return 48
 
+    @property
+    def repeats(self) -> bool:
+        """Whether cheap elements are computed wherever they are broadcast: a launch costs more."""
+        return True
+
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a program may follow; it may change the type."""
         if isinstance(anchor.op, Concat):

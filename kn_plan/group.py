@@ -22,7 +22,7 @@ from kn_graph.value import Node, Value
 from kn_plan.access import Access, access_of, inverse, is_layout, resolved
 from kn_plan.layout import StridedLayout
 from kn_plan.options import PlanOptions
-from kn_plan.program import SCALAR_OPS, ProgramBuilder, ScalarProgram, is_scalar
+from kn_plan.program import SCALAR_OPS, ProgramBuilder, ScalarProgram, is_cheap, is_scalar
 from kn_plan.target import Target
 
 __all__ = ["Group", "form_groups"]
@@ -105,6 +105,7 @@ class _Former:
         self.uses: dict[Value, list[_Use]] = {}
         self.accesses: dict[Value, Access] = {}
         self.clusters: dict[Node, _Cluster] = {}
+        self.varying = _varying(self.nodes) if target.repeats else frozenset()
         for node in self.nodes:
             if not is_layout(node):
                 for v in node.operands:
@@ -177,6 +178,8 @@ class _Former:
 
     def _repeats_little(self, node: Node) -> bool:
         """Return whether computing an element several times costs less than storing it."""
+        if self.target.repeats and is_cheap(node.op) and node in self.varying:
+            return True
         return all(v.constant is not None and v.constant.size == 1 for v in node.operands)
 
     def _scalar_group(self, cluster: _Cluster) -> tuple[Group, Node | None]:
@@ -240,6 +243,18 @@ class _Former:
         access = access_of(v)
         views = all(isinstance(op, View) for op in access.ops)
         return views and access.value in stored and len(self.uses[access.value]) == 1
+
+
+def _varying(nodes: Sequence[Node]) -> frozenset[Node]:
+    """Return the nodes that depend on more than constants: others run once, when a plan is made."""
+    found: set[Node] = set()
+    for node in nodes:
+        fixed = isinstance(node.op, Constant) or (
+            node.operands and not any(v.node in found for v in node.operands)
+        )
+        if not fixed:
+            found.add(node)
+    return frozenset(found)
 
 
 def _is_view(access: Access) -> bool:

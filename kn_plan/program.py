@@ -21,7 +21,7 @@ from kn_graph.ops.elementwise import Binary, BitCast, Cast, Compare, Select, Una
 from kn_graph.scalar import operation_counts, scalar_function
 from kn_plan.access import HOST_KINDS
 
-__all__ = ["SCALAR_OPS", "Instruction", "ProgramBuilder", "ScalarProgram", "is_scalar"]
+__all__ = ["SCALAR_OPS", "Instruction", "ProgramBuilder", "ScalarProgram", "is_cheap", "is_scalar"]
 
 SCALAR_OPS = (Unary, Binary, Compare, Select, Cast, BitCast)
 """Operations that compute each element by itself."""
@@ -32,6 +32,21 @@ Array = np.ndarray[Any, Any]
 def is_scalar(op: Op, dtypes: Iterable[DType]) -> bool:
     """Return whether an operation computes each element by itself, over types that devices have."""
     return isinstance(op, SCALAR_OPS) and all(d.kind not in HOST_KINDS for d in dtypes)
+
+
+CHEAP = frozenset((
+    "add", "sub", "mul", "neg", "abs", "min", "max", "eq", "lt", "le", "select",
+    "logical_not", "logical_and", "logical_or", "logical_xor",
+))  # fmt: skip
+"""Primitives of one machine instruction, or two."""
+
+
+def is_cheap(op: Op) -> bool:
+    """Return whether an operation takes about one machine instruction for an element."""
+    if isinstance(op, (Unary, Binary)):
+        counts = operation_counts(scalar_function(op.fn).expression)
+        return counts.total() <= 1 and counts.keys() <= CHEAP
+    return isinstance(op, (Compare, Select, Cast))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,10 @@ class Target(Protocol):
     def max_instructions(self) -> int:
         """How many nodes a scalar program may have."""
 
+    @property
+    def repeats(self) -> bool:
+        """Whether a step costs more than computing cheap elements wherever they are broadcast."""
+
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a node's kernel applies a program to its result, which becomes `out`."""
 
@@ -39,6 +43,7 @@ class NeutralTarget:
     """A device that applies programs to convolutions and products."""
 
     max_instructions = 64
+    repeats = False
 
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether it is one of these."""
