@@ -12,6 +12,7 @@ and infinities have to be at the same places, integers and bools are exact.
 """
 
 from kn_graph.compare.bisection import Divergence, Runner, bisect
+from kn_graph.compare.finite import NotFinite, find_not_finite
 from kn_graph.compare.model import model_band
 from kn_graph.compare.precision import to_float64
 from kn_graph.compare.step import Products, step_band
@@ -30,6 +31,7 @@ __all__ = [
     "Band",
     "CompareReport",
     "Divergence",
+    "NotFinite",
     "Products",
     "Runner",
     "Verdict",
@@ -37,6 +39,7 @@ __all__ = [
     "bisect",
     "compare_arrays",
     "compare_outputs",
+    "find_not_finite",
     "model_band",
     "step_band",
     "to_float64",

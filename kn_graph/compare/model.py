@@ -63,8 +63,8 @@ def model_band(
         dims: numbers of symbolic sizes that no input shows.
         seed: of random operations.
         samples: runs of the reference whose results are moved by up to one roundoff at every node:
-            d is then the largest difference of all. By default none, or some where an output has
-            few elements, or few that differ by much: what shares one sum moves together.
+            d is then the largest difference of all. By default none; or some, where an output has
+            few elements or few that differ by much, since what shares one sum moves together.
     """
     call = open_call(graph, inputs, dims)
     run = _References(call.graph, call.arrays, call.env, seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,9 @@ A folder instead of a file runs the model for each file in it (of several inputs
 the same name) and prints a line for each; files that fail are named, and the rest goes on.
 """
 
+MOST_PLACES = 10
+"""Nodes at which NaN begins that are printed."""
+
 BAR = 20
 """Characters of the bar of a probability of 1."""
 
@@ -43,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", metavar="DIR", help="write DIR/NAME.npy for each output, and DIR/outputs.json"
     )
+    parser.add_argument(
+        "--find-nan", action="store_true",
+        help="run the reference too, and name the nodes at which NaN and infinities begin",
+    )  # fmt: skip
     add_device(parser)
     add_dims(parser)
 
@@ -60,6 +68,8 @@ def execute(args: argparse.Namespace) -> int:
     prepared = load(args.model, device, dims=dims_of(args))
     loaded = time.perf_counter()
     if calls is not None:
+        if args.find_nan:
+            raise UsageError("--find-nan takes one set of inputs, not a folder")
         return folders.execute(args, prepared, calls, labels)
     given = feeds.read_feeds(prepared.graph, args)
     ready = time.perf_counter()
@@ -75,6 +85,11 @@ def execute(args: argparse.Namespace) -> int:
         "run_ms": round((done - ready) * 1e3, 3),
         "outputs": {n: summary(x, labels) for n, x in outputs.items()},
     }
+    if args.find_nan:
+        from kn_graph.compare import find_not_finite
+
+        found = find_not_finite(prepared.graph, given.values, seed=args.seed)
+        report["not_finite"] = [asdict(f) | {"text": f.describe()} for f in found]
     if labels is not None:
         check_labels(report["outputs"], args.labels, labels)
     if args.output is not None:
@@ -111,6 +126,21 @@ def _print(report: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         "time": f"{report['load_ms']:.1f} ms to load, {report['run_ms']:.1f} ms to run",
     }
     show(grid((k, v) for k, v in rows.items() if v))
+    _print_not_finite(report)
+
+
+def _print_not_finite(report: Mapping[str, Any]) -> None:
+    """Print where NaN and infinities begin, or how to find out."""
+    found = report.get("not_finite")
+    outputs = [n for n, facts in report["outputs"].items() if facts.get("nan") or facts.get("inf")]
+    if found is None and outputs:
+        show(f"\n{', '.join(outputs)}: not finite; --find-nan names the nodes where that begins")
+    elif found is not None:
+        show("\nNaN and infinities begin at" if found else "\nall results of nodes are finite")
+        for place in found[:MOST_PLACES]:
+            show(place["text"], indent=INDENT)
+        if len(found) > MOST_PLACES:
+            show(f"... and {len(found) - MOST_PLACES:,} more", indent=INDENT)
 
 
 def _print_labels(name: str, facts: Mapping[str, Any]) -> None:

@@ -44,6 +44,27 @@ def test_what_make_run_prints(digits: Sequence[str], kn: Kn) -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_where_nan_begins(kn: Kn, tmp_path: Path) -> None:
+    nodes = [
+        node("Mul", "x x", "square", "energy"),
+        node("Sub", "square square", "zero", "difference"),
+        node("Relu", "zero", "y"),
+    ]
+    types = [info(n, ("n",), TensorProto.FLOAT16) for n in "xy"]
+    path = write(tmp_path, model(nodes, types[:1], types[1:]))
+    np.save(tmp_path / "x.npy", np.array([1, 300], np.float16))
+    given = ("run", path, "--input", f"x={tmp_path / 'x.npy'}")
+    hint = "y: not finite; --find-nan names the nodes where that begins"
+    assert hint in kn(*given).lines
+    lines = kn(*given, "--find-nan").lines
+    place = lines.index("NaN and infinities begin at")
+    assert [line.split(":")[0].strip() for line in lines[place + 1 :]] == ["energy", "difference"]
+    found = json.loads(kn(*given, "--find-nan", "--json").out)["not_finite"]
+    assert [(f["op"], f["nan"], f["inf"]) for f in found] == [("mul", 0, 1), ("sub", 1, 0)]
+    np.save(tmp_path / "x.npy", np.array([1, 2], np.float16))
+    assert "all results of nodes are finite" in kn(*given, "--find-nan").lines
+
+
 def test_the_device_and_why(digits: Sequence[str], kn: Kn) -> None:
     device = Device.best()
     assert f"device  {device}: {device.reason}" in kn("run", *digits).lines
