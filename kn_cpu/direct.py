@@ -116,8 +116,9 @@ class PlainCall:
         inputs: Sequence[_Tensor],
         outputs: Sequence[_Tensor],
         threads: int,
+        kept: list[Any],
     ) -> None:
-        self._frame, self._threads = Frame(bound), threads
+        self._frame, self._threads, self._kept = Frame(bound), threads, kept
         self._inputs, self._outputs = inputs, outputs
         order = [p for t in (*inputs, *outputs) for p in t.places]
         places = bound.run.elsewhere.tolist()
@@ -165,10 +166,12 @@ def _make_call(
     inputs: Sequence[_Tensor],
     outputs: Sequence[_Tensor],
     threads: int,
+    kept: list[Any],
 ) -> _Call:
+    """Return a call that keeps some objects: kernels know only where they are in memory."""
     module = _extension()
     if module is None or any(t.format is None for t in inputs):
-        return PlainCall(bound, inputs, outputs, threads)
+        return PlainCall(bound, inputs, outputs, threads, kept)
     pointers = bound.pointers.copy()
     addresses = [x.ctypes.data for x in (bound.steps, bound.numbers, pointers)]
     made: _Call = module.Call(
@@ -183,7 +186,7 @@ def _make_call(
         outputs=tuple((t.name, "", t.shape, t.dtype.numpy, t.places) for t in outputs),
         array_type=np.ndarray,
         empty=np.empty,
-        kept=(bound, pointers),
+        kept=(bound, pointers, kept),
     )
     return made
 
@@ -205,7 +208,7 @@ class DirectCall:
     ) -> None:
         self.nbytes = bound.nbytes
         self._bound, self._env = bound, env
-        self._library, (self._run,) = skeleton.library, bound.runs
+        self._skeleton, (self._run,) = skeleton, bound.runs
         self._checked, self._trial = bool(bound.stage.statuses), ThreadTrial(threads)
         self._calls: list[_Call] = []
         plan, places = skeleton.plan, _places(self._run.run)
@@ -250,16 +253,15 @@ class DirectCall:
 
     def bind(self, arrays: list[Any]) -> BoundCall | None:
         """Return a call on these arrays, or None if they are not what this is bound for."""
-        call, block = self._make(), Block(self.nbytes)
+        block, kept = Block(self.nbytes), list[Any]()
+        call = self._make(kept)
         results = call.run(arrays, block.address)
         if results is None:
             return None
         while self._trial.open:
             self._timed(call, call.repeat)
-        kept = (block, tuple(arrays))
-        return BoundCall(
-            results, self._checking(call, block) if self._checked else call.repeat, kept
-        )
+        kept += [block, *arrays, *results.values()]  # the caller may keep `run` alone
+        return BoundCall(results, self._checking(call, block) if self._checked else call.repeat)
 
     def _timed(self, call: _Call, run: Callable[[], T]) -> T:
         """Run, as a part of finding out how many threads are worth it."""
@@ -278,10 +280,14 @@ class DirectCall:
 
         return run
 
-    def _make(self) -> _Call:
+    def _make(self, kept: list[Any] | None = None) -> _Call:
+        """Return a call, which keeps the weights, and what is added to `kept`."""
+        kept = [] if kept is None else kept
+        kept.append(self._skeleton)
         return _make_call(
-            self._library, self._run, self._inputs, self._outputs, self._trial.threads
-        )
+            self._skeleton.library, self._run, self._inputs, self._outputs,
+            self._trial.threads, kept,
+        )  # fmt: skip
 
 
 def _places(run: NativeRun) -> dict[int, list[int]]:

@@ -224,14 +224,14 @@ class CudaExecutor:
             return repeated(lambda: self.eval(inputs, dims, seed=seed))
         found = RepeatedCall(self, call, state or {}, seed)
         if on_device:
-            return BoundCall(found.outputs, found.run, found)
+            return BoundCall(found.outputs, found.run)
         outputs = found.fetched()
 
         def run() -> None:
             found.start()
             found.fetched()
 
-        return BoundCall(outputs, run, found)
+        return BoundCall(outputs, run)
 
     def arrays(self, kinds: Mapping[str, tuple[DType, tuple[int, ...]]]) -> dict[str, DeviceArray]:
         """Return arrays for element types and shapes by name, in one piece of memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,11 @@ class BoundCall:
 
     Attributes:
         outputs: by name; each run writes into these arrays.
-        run: runs on what is in the input arrays now.
+        run: runs on what is in the input arrays now; keeps all that it needs for that.
     """
 
     outputs: Mapping[str, Any]
     run: Callable[[], None]
-    _kept: Any = field(default=None, repr=False)
 
 
 def check_stays(inputs: Sequence[Value], arrays: Sequence[Any], given: Sequence[Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -60,6 +62,37 @@ def test_again_and_for_other_sizes(run: CpuExecutor) -> None:
 def test_more_sizes_than_are_kept(run: CpuExecutor) -> None:
     for n in [*range(1, KEPT + 9), 1, 2]:
         assert_right(run, feeds(n))
+
+
+ALONE = """
+import gc, sys
+import numpy as np
+from kn_cpu import direct
+from kn_graph import Graph
+from kn_runtime import Device
+
+if sys.argv[1] == "plain":
+    direct._extension = lambda: None
+g = Graph()
+w = np.random.default_rng(0).standard_normal((1536, 1024)).astype(np.float32)
+g.output("y", g.input("x", "float32", (1, 1536)) @ g.constant(w))
+call = Device.cpu().prepare(g).bind({"x": np.ones((1, 1536), np.float32)})
+run, y = call.run, call.outputs["y"]
+want = y.copy()
+del call, g
+gc.collect()
+filled = [np.full(1 << k, 7, np.float32) for k in range(8, 24) for _ in range(3)]
+y[...] = 0
+run()
+sys.exit(0 if np.array_equal(y, want) else 1)
+"""
+
+
+@pytest.mark.parametrize("kind", ["native", "plain"])
+def test_what_runs_a_bound_call_keeps_all_that_it_reads(kind: str) -> None:
+    """Weights and memory belong to objects that nobody else may hold any more."""
+    done = subprocess.run([sys.executable, "-c", ALONE, kind], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_each_call_gives_fresh_arrays(run: CpuExecutor) -> None:
