@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from kn_graph.garbage import uncollected
@@ -14,7 +15,25 @@ from kn_runtime.prepared import PreparedGraph
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["load"]
+__all__ = ["Recipe", "load"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a prepared graph was loaded; the attributes are the arguments of `load`."""
+
+    source: str
+    device: str
+    dims: Mapping[str, int] | None
+    input_shapes: Mapping[str, Sequence[int | str | None]] | None
+    external_data: bool | Literal["dummy"]
+    optimize: bool
+    options: PrepareOptions | None
+
+    def load(self) -> PreparedGraph:
+        """Load it again."""
+        others = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
+        return load(self.source, **others)
 
 
 @uncollected
@@ -47,4 +66,10 @@ def load(
 
     chosen = Device.parse(device) if isinstance(device, str) else device
     graph = load_graph(source, input_shapes=input_shapes, dims=dims, external_data=external_data)
-    return chosen.prepare(graph, optimize=optimize, options=options)
+    prepared = chosen.prepare(graph, optimize=optimize, options=options)
+    if isinstance(source, (str, os.PathLike)):
+        prepared.recipe = Recipe(
+            os.path.abspath(os.fspath(source)), str(chosen), dims, input_shapes, external_data,
+            optimize, options,
+        )  # fmt: skip
+    return prepared

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kn_plan.plan import Plan
     from kn_plan.report import MemoryReport
     from kn_runtime.device import Device
+    from kn_runtime.load import Recipe
 
 __all__ = ["PreparedGraph"]
 
@@ -41,6 +42,7 @@ class PreparedGraph:
         device: where.
         dims: numbers of symbolic sizes given when it was prepared.
         options: how it was prepared.
+        recipe: how to load it again, if it came from a file: what `pickle` writes.
     """
 
     def __init__(
@@ -49,12 +51,34 @@ class PreparedGraph:
         symbols_by_name(graph, dims)  # refuses names that the graph does not have
         self.graph, self.device, self.options = graph, device, options
         self.dims = dict(dims or {})
+        self.recipe: Recipe | None = None
         self._closed = False
         self._executor = executor_for(graph, device, options)
         if self._executor is None and options.memory_limit is not None:
             raise UsageError("memory_limit needs a plan, and the reference runs without one")
         self._batcher: Batcher | None = None
         self._pool = Pool(max(1, usable_cpus() // max(1, options.worker_threads)))
+
+    def __copy__(self) -> Self:
+        """Return itself: calls do not change it."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return itself."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tell `pickle` to load the file again, such as in another process.
+
+        Raises:
+            UsageError: it did not come from a file.
+        """
+        if self.recipe is None:
+            raise UsageError(
+                "a prepared graph is pickled as the path of its file, and this one has none; "
+                "load it by path, or in each process"
+            )
+        return self.recipe.load, ()
 
     def eval(
         self,
