@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import re
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from kn_graph.graph import Graph
 from kn_graph.render.album import Options, album_of
 from kn_graph.render.engine import layout_svg
 from kn_graph.render.families import FAMILIES, colour_of
+from kn_graph.render.markup import escaped
 from kn_graph.render.picture import Album, Level
 from kn_graph.render.text_formats import FONT, dot_text
 
@@ -71,7 +71,7 @@ def svg_text(album: Album, *, script: bool = True) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
         f' width="{width:.0f}pt" height="{height:.0f}pt" viewBox="0 0 {width:.0f} {height:.0f}"'
         f' font-family="{FONT},Arial,sans-serif" font-size="11" data-first="{first}"{other}>',
-        f"<title>{html.escape(album.name)}</title>",
+        f"<title>{escaped(album.name)}</title>",
         '<rect width="100%" height="100%" fill="white"/>',
         f'<g class="stage" text-anchor="middle" transform="translate({left:.0f} {top})">',
         *(_page_element(album, i, page) for i, page in pages.items()),
@@ -114,7 +114,7 @@ def _tidied(node: re.Match[str]) -> str:
 
 def _page_element(album: Album, number: int, page: _Page) -> str:
     hidden = "" if number == album.first else ' display="none"'
-    title = html.escape(album.pages[number].name)
+    title = escaped(album.pages[number].name)
     return (
         f'<g class="page" data-page="{number}" data-title="{title}" data-width="{page.width}"'
         f' data-height="{page.height}"{hidden}>\n{page.body}\n</g>'

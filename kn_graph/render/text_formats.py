@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from kn_graph.render.families import FAMILIES, colour_of
+from kn_graph.render.markup import escaped, printable
 from kn_graph.render.picture import Box, Picture
 
 __all__ = ["FONT", "dot_text", "mermaid_text"]
@@ -49,9 +49,6 @@ QUICK_FROM = 800
 
 ROOM = "  "
 """Beside the text along an arrow: not every engine and browser has the same font."""
-
-CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-"""What XML has no way to write."""
 
 
 def dot_text(picture: Picture, *, details: bool = True) -> str:
@@ -101,9 +98,9 @@ def _told(box: Box) -> list[str]:
 
 def _label(box: Box) -> str:
     """Return a label in Graphviz's own dialect of HTML: the title bold, the rest smaller."""
-    title = html.escape(_plain(box.title)) or "&#160;"
+    title = escaped(box.title) or "&#160;"
     title = title if box.shape == "small" else f"<b>{title}</b>"
-    lines = [f'<font point-size="9">{html.escape(_plain(line))}</font>' for line in box.lines]
+    lines = [f'<font point-size="9">{escaped(line)}</font>' for line in box.lines]
     return f"<{'<br/>'.join([title, *lines])}>"
 
 
@@ -111,11 +108,7 @@ def _quoted(*lines: str) -> str:
     """Return text that Graphviz shows as it is: it knows backslashes, and entities of HTML."""
     from graphviz import escape
 
-    return escape("&#10;".join(_plain(line).replace("&", "&amp;") for line in lines))  # type: ignore[no-any-return]
-
-
-def _plain(text: str) -> str:
-    return CONTROL.sub("\ufffd", text)
+    return escape("&#10;".join(printable(line).replace("&", "&amp;") for line in lines))  # type: ignore[no-any-return]
 
 
 def mermaid_text(picture: Picture) -> str:
@@ -139,4 +132,4 @@ def mermaid_text(picture: Picture) -> str:
 
 def _entities(text: str) -> str:
     """Return text for a quoted label of Mermaid, which knows `#number;` and Markdown."""
-    return re.sub(r'["\[\]{}|<>#;&`*_\\]', lambda m: f"#{ord(m[0])};", _plain(text))
+    return re.sub(r'["\[\]{}|<>#;&`*_\\]', lambda m: f"#{ord(m[0])};", printable(text))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from kn_graph.render.markup import escaped
 from kn_runtime.cli.common import human_bytes
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def memory_svg(report: PlanReport, times_us: Sequence[float], model: str) -> str
         f"{human_bytes(memory.constants)} of weights"
     )
     body = [
-        f'<text x="{LEFT}" y="22" class="title">{html.escape(model)}: memory of a call</text>',
-        f'<text x="{LEFT}" y="40">{html.escape(said)}</text>',
+        f'<text x="{LEFT}" y="22" class="title">{escaped(model)}: memory of a call</text>',
+        f'<text x="{LEFT}" y="40">{escaped(said)}</text>',
         *_axes(frame),
         *(line for b in buffers for line in _box(b, report, frame)),
         _line(live, frame),
@@ -125,13 +125,13 @@ def _box(b: BufferReport, report: PlanReport, frame: _Frame) -> Iterator[str]:
     yield (
         f'<rect class="b" x="{left:.2f}" y="{high:.2f}" width="{width:.2f}" '
         f'height="{height:.2f}" fill="hsl({hue:.0f},60%,78%)">'
-        f"<title>{html.escape(title)}</title></rect>"
+        f"<title>{escaped(title)}</title></rect>"
     )
     if height > 11 and width > LETTER * 4 + 6:
         room = int((width - 6) / LETTER)
         name = b.name if len(b.name) <= room else "…" + b.name[len(b.name) - room + 1 :]
         place = f'x="{left + 3:.1f}" y="{(high + low) / 2 + 3.5:.1f}"'
-        yield f'<text class="name" {place}>{html.escape(name)}</text>'
+        yield f'<text class="name" {place}>{escaped(name)}</text>'
 
 
 def _line(live: Sequence[int], frame: _Frame) -> str:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kn_graph import load_graph_from_onnx_path
+from kn_graph import Graph, load_graph_from_onnx_path
 from kn_graph.errors import UsageError
 from kn_graph.render import engine, graph_to_svg
 from kn_graph.render.album import Options, album_of
@@ -59,6 +59,16 @@ def test_a_file_needs_nothing_else(blocks: str) -> None:
         "http://www.w3.org/1999/xhtml",
     }
     assert not re.search(r"(?:href|src)=|@import|url\(", blocks)
+
+
+def test_names_of_any_characters_are_text_and_nothing_else() -> None:
+    name = "<script>alert(1)</script>&'\"]]>\x00\x1b\n\uffff/..//"
+    g = Graph(name)
+    g.output(name + "y", g.relu(g.input(name, "float32", (name, 2))))
+    root = ElementTree.fromstring(svg_text(album_of(g, Options()), script=False))
+    assert not list(root.iter(f"{SVG}script"))
+    (title,) = root.findall(f"{SVG}title")
+    assert title.text == "<script>alert(1)</script>&'\"]]>\ufffd\ufffd\ufffd\ufffd/..//"
 
 
 def test_the_legend_has_the_colours_that_occur(blocks: str) -> None:
