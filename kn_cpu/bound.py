@@ -10,19 +10,15 @@ from typing import Any
 import numpy as np
 
 from kn_cpu.native import STEP, BoundSteps, NativeLibrary
-from kn_cpu.program import STATUS_BYTES, NativeRun, Skeleton, Stage
+from kn_cpu.program import NativeRun, Skeleton, Stage
 from kn_cpu.trial import ThreadTrial
 from kn_graph.dim import Symbol
-from kn_graph.errors import KnError
-from kn_plan.arena import ALIGNMENT, Allocation
+from kn_plan.stage_memory import StagePlaces
 
 __all__ = ["BoundRun", "BoundStage", "bind_stage"]
 
 Array = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-
-MOST_BYTES = 1 << 62
-"""No machine has more."""
 
 
 class Frame:
@@ -112,23 +108,17 @@ class BoundStage:
         stage: what it is made from.
         numbers: of all its calls.
         runs: its native runs, in order.
-        allocation: where buffers lie.
-        places: offset in the block of each buffer and status that lies in it.
-        nbytes: of the block.
-        status: where the statuses begin.
+        memory: its block, and what lies where in it.
     """
 
     stage: Stage
     numbers: Ints
     runs: tuple[BoundRun, ...]
-    allocation: Allocation
-    places: Ints
-    nbytes: int
-    status: int
+    memory: StagePlaces
 
     def clear_status(self, block: Array) -> None:
         """Get ready for a run."""
-        block[self.status : self.nbytes] = 0
+        block[self.memory.status : self.memory.nbytes] = 0
 
     def check_status(self, block: Array, env: Mapping[Symbol, int]) -> None:
         """Look at what kernels left.
@@ -136,15 +126,7 @@ class BoundStage:
         Raises:
             KnError: one found something wrong in the data.
         """
-        words = block[self.status : self.nbytes].view(np.int64)
-        if not words.any():
-            return
-        rows = words.reshape(-1, 3).tolist()
-        for (status, step), row in zip(self.stage.statuses, rows, strict=True):
-            error: KnError | None = status.error(row, env)
-            if error is not None:
-                error.add_context(f"node {step.label} ({step.kind})")
-                raise error
+        self.memory.check_status(block[self.memory.status : self.memory.nbytes], env)
 
 
 def bind_stage(skeleton: Skeleton, stage: Stage, env: Mapping[Symbol, int]) -> BoundStage:
@@ -154,20 +136,10 @@ def bind_stage(skeleton: Skeleton, stage: Stage, env: Mapping[Symbol, int]) -> B
         OverflowError: the sizes are too large for any memory.
     """
     numbers = stage.binder(env)
-    sizes = {s: env[s] for s in stage.arena_symbols}
-    allocation = stage.capacity.bind(sizes)
-    workspace = int(numbers[stage.workspaces].max(initial=0))
-    if float(allocation.sizes.sum(dtype=np.float64)) + workspace >= MOST_BYTES:
-        raise OverflowError(f"an arena of {allocation.sizes.sum()} bytes")
-    places = np.zeros(skeleton.count + len(stage.statuses), np.int64)
-    places[np.array(stage.arena.members, np.intp)] = allocation.offsets
-    places[stage.temporaries] = allocation.total + numbers[stage.temporary_offsets]
-    end = allocation.total + -(-workspace // ALIGNMENT) * ALIGNMENT
-    nbytes = end + STATUS_BYTES * len(stage.statuses)
-    places[skeleton.count :] = range(end, nbytes, STATUS_BYTES)
+    memory = stage.memory.bind(numbers, env)
     runs = tuple(
-        BoundRun(skeleton.library, s, numbers, places, [t.make(env) for _, t in s.tables])
+        BoundRun(skeleton.library, s, numbers, memory.places, [t.make(env) for _, t in s.tables])
         for s in stage.segments
         if isinstance(s, NativeRun)
     )
-    return BoundStage(stage, numbers, runs, allocation, places, nbytes, end)
+    return BoundStage(stage, numbers, runs, memory)

@@ -206,10 +206,10 @@ class DirectCall:
         shapes: Sequence[tuple[int, ...]],
         threads: int,
     ) -> None:
-        self.nbytes = bound.nbytes
+        self.nbytes = bound.memory.nbytes
         self._bound, self._env = bound, env
         self._skeleton, (self._run,) = skeleton, bound.runs
-        self._checked, self._trial = bool(bound.stage.statuses), ThreadTrial(threads)
+        self._checked, self._trial = bool(bound.memory.statuses), ThreadTrial(threads)
         self._calls: list[_Call] = []
         plan, places = skeleton.plan, _places(self._run.run)
 

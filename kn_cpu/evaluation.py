@@ -60,7 +60,7 @@ class Evaluation(RunContext):
                 if index:  # sizes are known that were not when it began
                     self.plan.check_repeats(self.env)
                 bound = self._bound(index)
-                block = self.executor.blocks.take(bound.nbytes)
+                block = self.executor.blocks.take(bound.memory.nbytes)
                 self.stages.append((bound, block))
                 self._stage(bound, block)
             return {name: self._result(o) for name, o in self.plan.outputs.items()}
@@ -74,7 +74,7 @@ class Evaluation(RunContext):
         return found or self.executor.bound(self.skeleton, index, self.env)
 
     def _stage(self, bound: BoundStage, block: Block) -> None:
-        runs, checked = iter(bound.runs), bool(bound.stage.statuses)
+        runs, checked = iter(bound.runs), bool(bound.memory.statuses)
         if checked:
             bound.clear_status(block.data)
         for segment in bound.stage.segments:
@@ -92,7 +92,7 @@ class Evaluation(RunContext):
         home = self.skeleton.homes[number]
         if home >= 0:
             bound, block = self.stages[home]
-            return block.data, int(bound.places[self.skeleton.roots[number]])
+            return block.data, int(bound.memory.places[self.skeleton.roots[number]])
         found = self.memory.get(number)
         if found is None:
             found = self.skeleton.constants.get(number)

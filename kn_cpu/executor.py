@@ -46,13 +46,13 @@ def check_memory(plan: Plan, bound: BoundStage, most: int | None = None) -> None
         OutOfMemoryError: names the step that would make the largest result.
     """
     outputs = bound.numbers[bound.stage.output_bytes]
-    total = bound.nbytes + int(outputs.sum())
+    total = bound.memory.nbytes + int(outputs.sum())
     if total <= (SMALL if most is None else min(most, SMALL)):
         return
     limit = memory_limit(most)
     if total > limit:
-        members = (*bound.stage.arena.members, *bound.stage.outputs)
-        sizes = [*bound.allocation.sizes.tolist(), *outputs.tolist()]
+        members = (*bound.stage.memory.arena.members, *bound.stage.outputs)
+        sizes = [*bound.memory.allocation.sizes.tolist(), *outputs.tolist()]
         # of several, the one that is made first
         nbytes, birth, largest = max(
             (n, -plan.births[m], m) for n, m in zip(sizes, members, strict=True)

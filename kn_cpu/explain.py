@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kn_cpu.calls import Refusal
 from kn_cpu.lower import lower_step
 from kn_cpu.lowering import Lowering
 from kn_cpu.native import NativeLibrary
 from kn_graph.ops.control import ControlOp
+from kn_plan.calls import Refusal
 from kn_plan.plan import Plan
 
 __all__ = ["host_reasons"]
@@ -19,7 +19,7 @@ def host_reasons(plan: Plan, library: NativeLibrary) -> dict[int, str]:
         plan: for `kn_cpu.target.CpuTarget`.
         library: the kernels.
     """
-    lowering = Lowering(library, plan)
+    lowering = Lowering(plan, library)
     found = {}
     for number, step in enumerate(plan.steps):
         calls = lower_step(lowering, step)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kn_cpu.axes import MAX_RANK
-from kn_cpu.calls import Refusal, UnsupportedError
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.steps.attention import attention
 from kn_cpu.steps.conv import conv
@@ -24,7 +23,6 @@ from kn_cpu.steps.sort import cumulative, top_k
 from kn_cpu.steps.source import iota, sizes
 from kn_cpu.steps.tree import tree_ensemble
 from kn_cpu.steps.wide import FLOATS, NUMBERS, widened
-from kn_graph.dim import UnboundSymbolError
 from kn_graph.op import Op
 from kn_graph.ops.attention import Attention
 from kn_graph.ops.conv import Conv, ConvTranspose
@@ -43,7 +41,9 @@ from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_graph.ops.sort import TopK
 from kn_graph.ops.source import Sizes
 from kn_graph.ops.tree import TreeEnsemble
-from kn_plan.plan import Home, Step
+from kn_plan.calls import Refusal
+from kn_plan.lowering import lowered
+from kn_plan.plan import Step
 
 __all__ = ["lower_step"]
 
@@ -80,22 +80,5 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
 def lower_step(low: Lowering, step: Step) -> Calls | Refusal:
     """Return the calls of a step."""
     low.begin(step)
-    try:
-        if any(low.buffers[o.buffer].dtype is None for o in (*step.inputs, *step.writes)):
-            raise UnsupportedError("objects are handled by the host")
-        if any(o.layout.rank > MAX_RANK for o in (*step.inputs, *step.writes)):
-            raise UnsupportedError(f"there are more than {MAX_RANK} axes")
-        if any(low.buffers[o.buffer].home is Home.LATE for o in step.writes):
-            raise UnsupportedError("the size of the result shows when it has run")
-        if step.node is None:
-            assert step.program is not None
-            return low.scalar(step.program, step.writes, step.extras)
-        writer = WRITERS.get(type(step.node.op))
-        if writer is None:
-            raise UnsupportedError("there is no kernel for it")
-        calls = writer(low, step, step.node.op)
-        return low.taken() + calls
-    except UnboundSymbolError:
-        return Refusal("its weights have symbolic sizes")
-    except (UnsupportedError, ValueError) as error:
-        return Refusal(str(error))
+    calls = lowered(low, step, WRITERS, MAX_RANK)
+    return calls if isinstance(calls, Refusal) else low.taken() + calls

@@ -1,4 +1,4 @@
-"""What the lowering of single operations shares: types, constants, temporaries, scalar programs."""
+"""What the lowering of single operations shares: constants, scalar programs, what follows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import NativeCall, PackedConstant, Pointer, Table, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.copy import copy_call
 from kn_cpu.decisive import decisive_buffers
 from kn_cpu.epilogue import Epilogue
@@ -21,9 +21,10 @@ from kn_cpu.scalar import ScalarKernel, ScalarRefusal, compile_program
 from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.dtype import DType
 from kn_graph.pages import forget_pages, lose_pages
-from kn_graph.types import Shape
+from kn_plan.calls import Constant, Pointer, Table, UnsupportedError
 from kn_plan.layout import StridedLayout
-from kn_plan.plan import Buffer, Home, Operand, Plan, Step
+from kn_plan.lowering import StepLowering
+from kn_plan.plan import Operand, Step
 from kn_plan.program import ScalarProgram
 
 __all__ = ["Calls", "Lowering", "layout_of", "run_alone"]
@@ -43,42 +44,38 @@ def layout_of(operand: Operand | None) -> StridedLayout | None:
 
 
 @dataclass
-class Lowering:
+class Lowering(StepLowering[NativeCall]):
     """What finds kernels for the steps of one plan.
+
+    Arrays of constants are those of the plan, and those of the step at hand.
 
     Attributes:
         library: the kernels.
-        plan: whose steps are lowered.
         strict: whether kernels that are less exact than a sum of products are left out.
         tune: on how many threads alternatives are timed; 0 to estimate them.
-        buffers: those of the plan, then temporaries that live for one step.
         packed: constants in the order that kernels read.
-        constants: arrays by buffer: those of the plan, and those of the step at hand.
         before: calls that make operands of the step at hand.
         decisive: see `kn_cpu.decisive`.
         exact: whether the step at hand rounds functions as the reference does.
     """
 
     library: NativeLibrary
-    plan: Plan
     strict: bool = False
     tune: int = 0
-    buffers: list[Buffer] = field(default_factory=list)
     packed: list[Array] = field(default_factory=list)
-    constants: dict[int, Array] = field(default_factory=dict)
     before: Calls = field(default_factory=list)
     decisive: frozenset[int] = frozenset()
     exact: bool = False
     _memory: ConstantMemory = field(default_factory=ConstantMemory)
     _tails: dict[int, Tail] = field(default_factory=dict)
-    _known: dict[tuple[Any, ...], PackedConstant] = field(default_factory=dict)
+    _known: dict[tuple[Any, ...], Constant] = field(default_factory=dict)
     _late: dict[tuple[Any, ...], Array] = field(default_factory=dict)
     _env: Mapping[Symbol, int] = field(default_factory=dict)
     _held: dict[Size, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with the plan's buffers."""
-        self.buffers, self.constants = list(self.plan.buffers), dict(self.plan.constants)
+        super().__post_init__()
         self.decisive = decisive_buffers(self.plan)
 
     def begin(self, step: Step) -> None:
@@ -91,16 +88,6 @@ class Lowering:
         """The tile of the instruction set."""
         return REGISTERS[self.library.isa]
 
-    def dtype(self, operand: Operand) -> DType:
-        """Return the element type of an operand."""
-        dtype = self.buffers[operand.buffer].dtype
-        assert dtype is not None
-        return dtype
-
-    def itemsize(self, operand: Operand) -> int:
-        """Return the bytes of an element of an operand."""
-        return self.dtype(operand).numpy.itemsize
-
     def only_float32(self, step: Step) -> None:
         """Refuse a step of other types."""
         if any(self.dtype(o) is not DType.FLOAT32 for o in (*step.reads, *step.writes)):
@@ -110,13 +97,6 @@ class Lowering:
         """Refuse integers whose sums do not have 32 bits."""
         if out is not DType.INT32:
             raise UnsupportedError(f"its kernel adds up int32, not {out}")
-
-    def temporary(self, dtype: DType, shape: Shape) -> Operand:
-        """Return memory in row-major order that only the calls of one step use."""
-        layout = StridedLayout.contiguous(shape)
-        number = len(self.buffers)
-        self.buffers.append(Buffer(number, "temporary", dtype, layout.numel, Home.ARENA))
-        return Operand(number, layout)
 
     # ---- programs and copies ----------------------------------------------------------------
 
@@ -193,22 +173,6 @@ class Lowering:
         return self.scalar(epilogue.rest, step.writes, (step.writes[0], *epilogue.extras))
 
     # ---- constants --------------------------------------------------------------------------
-
-    def is_constant(self, operand: Operand) -> bool:
-        """Return whether the elements of an operand, and where they are, are known."""
-        known = operand.buffer in self.constants
-        return known and all(isinstance(n, int) for n in operand.layout.numbers)
-
-    def constant(self, operand: Operand) -> Array | None:
-        """Return the elements of an operand, where they are a constant; perhaps a copy."""
-        if not self.is_constant(operand):
-            return None
-        layout: Any = operand.layout
-        flat = np.ascontiguousarray(self.constants[operand.buffer]).reshape(-1)
-        strides = [s * flat.itemsize for s in layout.strides]
-        if 0 in layout.sizes:
-            return np.empty(layout.sizes, flat.dtype)
-        return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.sizes, strides)
 
     def dense(self, operand: Operand) -> Operand:
         """Return weights for `pack` whose elements lie in row-major order."""
@@ -297,7 +261,7 @@ class Lowering:
 
     def keep(
         self, name: tuple[Any, ...], count: int, make: Callable[[], Sequence[Array]]
-    ) -> list[PackedConstant]:
+    ) -> list[Constant]:
         """Keep arrays that are computed from constants, once for all sizes.
 
         Args:
@@ -310,12 +274,12 @@ class Lowering:
                 self._known[*name, i] = self.kept(array)
         return [self._known[*name, i] for i in range(count)]
 
-    def kept(self, array: Array) -> PackedConstant:
+    def kept(self, array: Array) -> Constant:
         """Return a constant that a kernel reads as it is."""
         self.packed.append(array)
-        return PackedConstant(len(self.packed) - 1)
+        return Constant(len(self.packed) - 1)
 
-    def forget(self, packed: Sequence[PackedConstant]) -> None:
+    def forget(self, packed: Sequence[Constant]) -> None:
         """Release packed constants that nothing reads."""
         for p in packed:
             lose_pages(self.packed[p.number])

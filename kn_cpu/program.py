@@ -9,51 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from kn_cpu.calls import NativeCall, PackedConstant, Refusal, Status, Table
+from kn_cpu.calls import NativeCall
 from kn_cpu.lower import lower_step
 from kn_cpu.lowering import Lowering
 from kn_cpu.memory import as_bytes
 from kn_cpu.native import NativeLibrary
-from kn_graph.dim import Size, Symbol, symbols_of
-from kn_graph.ops.control import ControlOp
-from kn_plan.arena import CapacityArena
+from kn_graph.dim import Symbol, symbols_of
 from kn_plan.binding import Binder, NumberTable
+from kn_plan.calls import Constant, ControlStep, HostStep, Refusal, Status, Table
 from kn_plan.memory import Arena, arenas
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Home, Operand, Plan, Step
+from kn_plan.stage_memory import MemoryWriter, StageMemory
 
-__all__ = ["ControlStep", "HostStep", "NativeRun", "Segment", "Skeleton", "Stage"]
+__all__ = ["NativeRun", "Segment", "Skeleton", "Stage"]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
-STATUS_BYTES = 24
-"""Three int64; see `kn_cpu.calls.Status`."""
-
 NO_STAGE = -1
-
-
-@dataclass(frozen=True)
-class HostStep:
-    """A step that the reference computes.
-
-    Attributes:
-        step: what it is.
-        reason: why there is no kernel.
-    """
-
-    step: Step
-    reason: str
-
-
-@dataclass(frozen=True)
-class ControlStep:
-    """A step that runs other plans: a branch, a loop.
-
-    Attributes:
-        step: what it is.
-    """
-
-    step: Step
 
 
 @dataclass(frozen=True)
@@ -105,13 +78,7 @@ class Stage:
     Attributes:
         segments: native runs, host and control steps, in order.
         binder: computes the numbers.
-        arena: the buffers that are born here.
-        arena_symbols: what the sizes of these depend on.
-        capacity: their places.
-        temporaries: buffers that lie behind the arena for one step each.
-        temporary_offsets: places among the numbers of where these begin there.
-        workspaces: places among the numbers of the bytes that each step needs there.
-        statuses: what kernels tell, and of which step, one behind another at the end of the block.
+        memory: what lies in its block.
         outputs: buffers of the caller that are written here and as large as is known before.
         output_bytes: places among the numbers of their bytes.
         result_sizes: places among the numbers of the sizes of each result that is a tensor; of
@@ -121,13 +88,7 @@ class Stage:
 
     segments: tuple[Segment, ...]
     binder: Binder
-    arena: Arena
-    arena_symbols: tuple[Symbol, ...]
-    capacity: CapacityArena
-    temporaries: Ints
-    temporary_offsets: Ints
-    workspaces: Ints
-    statuses: tuple[tuple[Status, Step], ...]
+    memory: StageMemory
     outputs: tuple[int, ...]
     output_bytes: Ints
     result_sizes: tuple[range, ...]
@@ -145,7 +106,6 @@ class Skeleton:
         constants: the others, by buffer.
         objects: constants that are no tensors of numbers.
         fresh: buffers that become an array of the caller, and that nothing else shows.
-        count: how many buffers there are, temporaries included.
         roots: the buffer whose memory each one has.
         homes: the stage in whose memory each one lies; -1 for none.
     """
@@ -160,7 +120,7 @@ class Skeleton:
         tune: int = 0,
     ) -> None:
         self.plan, self.library = plan, library
-        self.lowering = Lowering(library, plan, strict, tune)
+        self.lowering = Lowering(plan, library, strict, tune)
         lowered = [lower_step(self.lowering, step) for step in plan.steps]
         self.packed = self.lowering.packed
         self.constants = {n: as_bytes(plan.constants[n]) for n in self._unpacked(lowered)}
@@ -168,14 +128,13 @@ class Skeleton:
         self.objects = {n: plan.constants[n] for n in objects}
         uses = Counter(o.buffer for o in plan.outputs.values())
         self.fresh = {b for b in uses if uses[b] == 1 and plan.buffers[b].home is Home.OUTPUT}
-        self.count = len(self.lowering.buffers)
-        planned = range(len(plan.buffers))
-        self.roots = [plan.root(b) if b in planned else b for b in range(self.count)]
-        memory = arenas(plan, options)
-        self.homes = self._homes(memory)
+        buffers = self.lowering.buffers
+        self.roots = self.lowering.roots()
+        memory = [MemoryWriter(plan, a, buffers, NumberTable()) for a in arenas(plan, options)]
+        self.homes = self._homes([m.arena for m in memory])
         self.stages = tuple(
-            _StageWriter(self, number, arena).write([(plan.steps[i], lowered[i]) for i in steps])
-            for number, (steps, arena) in enumerate(zip(plan.stages, memory, strict=True))
+            _StageWriter(self, number, writer).write([(plan.steps[i], lowered[i]) for i in steps])
+            for number, (steps, writer) in enumerate(zip(plan.stages, memory, strict=True))
         )
 
     def _unpacked(self, lowered: Sequence[list[NativeCall] | Refusal]) -> list[int]:
@@ -189,7 +148,7 @@ class Skeleton:
         return [n for n in self.plan.constants if n in read and self.plan.buffers[n].dtype]
 
     def _homes(self, memory: Sequence[Arena]) -> list[int]:
-        homes = [NO_STAGE] * self.count
+        homes = [NO_STAGE] * len(self.roots)
         for number, arena in enumerate(memory):
             for m in arena.members:
                 homes[m] = number
@@ -207,12 +166,13 @@ class _StageWriter:
 
     skeleton: Skeleton
     number: int
-    arena: Arena
-    table: NumberTable = field(default_factory=NumberTable)
+    memory: MemoryWriter
     segments: list[Segment] = field(default_factory=list)
-    statuses: list[tuple[Status, Step]] = field(default_factory=list)
-    temporaries: dict[int, int] = field(default_factory=dict)
-    workspaces: list[int] = field(default_factory=list)
+
+    @property
+    def table(self) -> NumberTable:
+        """The numbers of the stage."""
+        return self.memory.table
 
     def write(self, lowered: Sequence[tuple[Step, list[NativeCall] | Refusal]]) -> Stage:
         """Return the stage."""
@@ -224,35 +184,26 @@ class _StageWriter:
             if pending:
                 self.segments.append(self._run(pending))
             pending = []
-            control = isinstance(step.op, ControlOp)
-            self.segments.append(ControlStep(step) if control else HostStep(step, calls.reason))
+            self.segments.append(calls.segment(step))
         if pending:
             self.segments.append(self._run(pending))
         return self._stage()
 
     def _stage(self) -> Stage:
-        plan, sizes = self.skeleton.plan, NumberTable()
+        plan = self.skeleton.plan
         last = self.number == len(plan.stages) - 1
         results = [self.table.add_all(o.layout.sizes) for o in plan.outputs.values() if last]
         outputs = self._outputs()
         output_bytes = [self.table.add(plan.buffers[b].nbytes) for b in outputs]
-        binder = self.table.binder()
-        sizes.add_all(plan.buffers[m].nbytes for m in self.arena.members)
-        arena_sizes = sizes.binder()
+        binder, memory = self.table.binder(), self.memory.memory()
         return Stage(
             tuple(self.segments),
             binder,
-            self.arena,
-            arena_sizes.symbols,
-            CapacityArena(arena_sizes, self.arena.lives),
-            np.array(list(self.temporaries), np.int64),
-            np.array(list(self.temporaries.values()), np.int64),
-            np.array(self.workspaces, np.int64),
-            tuple(self.statuses),
+            memory,
             tuple(outputs),
             np.array(output_bytes, np.int64),
             tuple(results),
-            tuple(sorted({*arena_sizes.symbols, *binder.symbols})),
+            tuple(sorted({*memory.symbols, *binder.symbols})),
         )
 
     def _outputs(self) -> list[int]:
@@ -270,21 +221,10 @@ class _StageWriter:
     def _run(self, pending: Sequence[tuple[Step, list[NativeCall]]]) -> NativeRun:
         writer = _RunWriter(self)
         for place, (step, calls) in enumerate(pending):
-            self._place_temporaries(calls)
+            self.memory.add_temporaries(p for c in calls for p in c.pointers)
             for call in calls:
                 writer.add(call, place, step)
         return writer.run([step for step, _ in pending])
-
-    def _place_temporaries(self, calls: Sequence[NativeCall]) -> None:
-        """Lay the temporaries of a step behind one another."""
-        buffers, first = self.skeleton.lowering.buffers, len(self.skeleton.plan.buffers)
-        used = {p.buffer for c in calls for p in c.pointers if isinstance(p, Operand)}
-        end: Size = 0
-        for number in sorted(b for b in used if b >= first):
-            self.temporaries[number] = self.table.add(end)
-            end = end + (buffers[number].nbytes + 63) // 64 * 64
-        if end != 0:
-            self.workspaces.append(self.table.add(end))
 
 
 class _RunWriter:
@@ -319,13 +259,12 @@ class _RunWriter:
             if isinstance(pointer, Operand):
                 offset = pointer.layout.offset * self.skeleton.lowering.itemsize(pointer)
                 address = self._operand(place, pointer.buffer)
-            elif isinstance(pointer, PackedConstant):
+            elif isinstance(pointer, Constant):
                 address = self.skeleton.packed[pointer.number].ctypes.data
             elif isinstance(pointer, Table):
                 self.tables.append((place, pointer))
             elif isinstance(pointer, Status):
-                self.arena[place] = self.skeleton.count + len(self.stage.statuses)
-                self.stage.statuses.append((pointer, step))
+                self.arena[place] = self.stage.memory.add_status(pointer, step)
             self.offsets.append(table.add(offset))
             self.fixed.append(address)
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kn_cpu.calls import NativeCall, PackedConstant
+from kn_cpu.calls import NativeCall
 from kn_cpu.lowering import Lowering
 from kn_cpu.memory import aligned
 from kn_cpu.native import STEP
 from kn_graph.dim import evaluate
+from kn_plan.calls import Constant
 from kn_plan.plan import Operand
 
 __all__ = ["faster", "quickest"]
@@ -49,8 +50,8 @@ def quickest(seconds: Sequence[float]) -> int:
     return min(range(len(seconds)), key=seconds.__getitem__)
 
 
-def _packed(calls: Sequence[NativeCall]) -> set[PackedConstant]:
-    return {p for c in calls for p in c.pointers if isinstance(p, PackedConstant)}
+def _packed(calls: Sequence[NativeCall]) -> set[Constant]:
+    return {p for c in calls for p in c.pointers if isinstance(p, Constant)}
 
 
 def _prepared(low: Lowering, calls: Sequence[NativeCall]) -> Callable[[int], None]:
@@ -74,7 +75,7 @@ def _prepared(low: Lowering, calls: Sequence[NativeCall]) -> Callable[[int], Non
             if isinstance(p, Operand):
                 offset = evaluate(p.layout.offset, {}) * low.itemsize(p)
                 address = memory[p.buffer].ctypes.data + offset
-            elif isinstance(p, PackedConstant):
+            elif isinstance(p, Constant):
                 address = low.packed[p.number].ctypes.data
             pointers.append(address)
     bound = low.library.bind(steps, np.array(numbers, np.int64), np.array(pointers, np.int64))

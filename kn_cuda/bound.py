@@ -13,9 +13,7 @@ from kn_cuda.calls import Launch, Request
 from kn_cuda.program import DeviceStep, PlacedCall, Skeleton, Stage
 from kn_cuda.source import KernelSource
 from kn_graph.dim import Symbol
-from kn_graph.errors import KnError
-from kn_plan.arena import Allocation
-from kn_plan.plan import Step
+from kn_plan.stage_memory import StagePlaces
 
 __all__ = [
     "BoundCall",
@@ -28,12 +26,6 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-
-STATUS_BYTES = 24
-"""Three int64; see `kn_cuda.calls.Status`."""
-
-MOST_BYTES = 1 << 62
-"""No device has more."""
 
 NARROW = 1 << 30
 """What 32 bits count to with the threads of a grid added."""
@@ -93,42 +85,16 @@ class BoundStage:
     Attributes:
         stage: what it is made from.
         calls: those of each device step, in order; what would do nothing is left out.
-        allocation: where buffers lie.
-        in_block: places in the list of addresses that lie in the block.
-        block_offsets: where they lie there.
+        memory: its block, and what lies where in it.
+        block_offsets: where the addresses of `Stage.in_block` are there.
         tables: places in the list of addresses, and the memory there.
-        nbytes: of the block.
-        status: where the statuses begin.
     """
 
     stage: Stage
     calls: tuple[tuple[BoundCall, ...], ...]
-    allocation: Allocation
-    in_block: Ints
+    memory: StagePlaces
     block_offsets: Ints
     tables: tuple[tuple[int, Memory], ...]
-    nbytes: int
-    status: int
-
-    def check_status(self, data: Array, env: Mapping[Symbol, int]) -> None:
-        """Look at what kernels left.
-
-        Raises:
-            KnError: one found something wrong in the data.
-        """
-        words = data.view(np.int64)
-        if not words.any():
-            return
-        rows = words.reshape(-1, 3).tolist()
-        for (_, status, step), row in zip(self.stage.statuses, rows, strict=True):
-            error: KnError | None = status.error(row, env)
-            if error is not None:
-                error.add_context(_context(step))
-                raise error
-
-
-def _context(step: Step) -> str:
-    return f"node {step.label} ({step.kind})"
 
 
 def bind_stage(
@@ -140,31 +106,12 @@ def bind_stage(
         OverflowError: the sizes are too large for any memory.
     """
     numbers = stage.binder(env)
-    allocation = stage.capacity.bind({s: env[s] for s in stage.arena_symbols})
-    workspace = int(numbers[list(stage.workspaces)].max(initial=0))
-    if float(allocation.sizes.sum(dtype=np.float64)) + workspace >= MOST_BYTES:
-        raise OverflowError(f"an arena of {allocation.sizes.sum()} bytes")
-    behind = -(-allocation.total // 256) * 256
-    offsets = dict(zip(stage.arena.members, allocation.offsets.tolist(), strict=True))
-    for number, place in zip(stage.temporaries, stage.temporary_offsets, strict=True):
-        offsets[number] = behind + int(numbers[place])
-    in_block = {
-        skeleton.address_of_buffer(b): offsets[root]
-        for b, root in enumerate(skeleton.roots)
-        if root in offsets
-    }
-    end = behind + workspace
-    for i, (place, _, _) in enumerate(stage.statuses):
-        in_block[place] = end + STATUS_BYTES * i
+    memory = stage.memory.bind(numbers, env)
     steps = [s for s in stage.segments if isinstance(s, DeviceStep)]
     calls = tuple(bound_calls(s.calls, numbers) for s in steps)
     backend.prepare([c.kernel for row in calls for c in row if isinstance(c, BoundLaunch)])
     tables = tuple((place, _uploaded(backend, t.make(env))) for place, t in stage.tables)
-    return BoundStage(
-        stage, calls, allocation,
-        np.array(list(in_block), np.int64), np.array(list(in_block.values()), np.int64),
-        tables, end + STATUS_BYTES * len(stage.statuses), end,
-    )  # fmt: skip
+    return BoundStage(stage, calls, memory, memory.places[stage.held], tables)
 
 
 def _uploaded(backend: Backend, array: Array) -> Memory:

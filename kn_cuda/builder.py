@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kn_cuda.calls import Launch, Pointer, UnsupportedError
+from kn_cuda.calls import Launch
 from kn_cuda.source import KernelSource, NumberField, PointerField
 from kn_graph.dim import Size
 from kn_graph.types import Shape
+from kn_plan.calls import Pointer, UnsupportedError
 
 __all__ = ["KernelBuilder"]
 

@@ -5,72 +5,16 @@ Everything is over symbolic sizes, and nothing here knows a device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from kn_cuda.conv_graph import ConvGraph
 from kn_cuda.options import Math
 from kn_cuda.source import KernelSource
-from kn_graph.dim import Size, Symbol
+from kn_graph.dim import Size
 from kn_graph.dtype import DType
-from kn_graph.errors import KnError
-from kn_plan.plan import Operand
+from kn_plan.calls import Pointer
 
-__all__ = [
-    "Call",
-    "Constant",
-    "Gemm",
-    "Launch",
-    "LibraryCall",
-    "Pointer",
-    "Refusal",
-    "Request",
-    "Status",
-    "Table",
-    "UnsupportedError",
-]
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Constant:
-    """An array that is uploaded once.
-
-    Attributes:
-        number: its place in `Lowering.kept_arrays`.
-    """
-
-    number: int
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """What a kernel reads that depends on sizes in ways no arithmetic on sizes says.
-
-    Attributes:
-        make: computes it for numbers of symbols; called and uploaded once for each binding.
-    """
-
-    make: Callable[[Mapping[Symbol, int]], Array]
-
-
-@dataclass(frozen=True, eq=False)
-class Status:
-    """Three int64 that are 0 before a stage, and tell of an error behind it.
-
-    Attributes:
-        error: makes the error of what the kernel left and the numbers of symbols; None for none.
-    """
-
-    error: Callable[[Sequence[int], Mapping[Symbol, int]], KnError | None]
-
-
-Pointer = Operand | Constant | Table | Status | None
-"""What a call reads or writes. An operand may be a buffer of the plan or a temporary."""
+__all__ = ["Call", "Gemm", "Launch", "LibraryCall", "Request"]
 
 
 @dataclass(frozen=True)
@@ -158,14 +102,3 @@ class LibraryCall:
 
 
 Call = Launch | LibraryCall
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a step has no calls."""
-
-    reason: str
-
-
-class UnsupportedError(Exception):
-    """There is no kernel for a step; becomes a `Refusal`."""

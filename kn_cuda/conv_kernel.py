@@ -9,13 +9,14 @@ import numpy as np
 
 from kn_cuda.axes import blocks_for
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Launch, Pointer
+from kn_cuda.calls import Launch
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.products import add_products
 from kn_cuda.types import storage_type
 from kn_graph.dim import Size, ceildiv, size_prod
 from kn_graph.ops.conv import Conv, ConvTranspose
 from kn_graph.types import Shape
+from kn_plan.calls import Pointer
 from kn_plan.plan import Operand, Step
 
 __all__ = ["own_conv"]

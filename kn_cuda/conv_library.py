@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kn_cuda.calls import LibraryCall, Pointer
+from kn_cuda.calls import LibraryCall
 from kn_cuda.conv_end import ConvEnd, conv_end
 from kn_cuda.conv_graph import ConvGraph
 from kn_cuda.lowering import Calls, Lowering
@@ -19,6 +19,7 @@ from kn_graph.dim import Size
 from kn_graph.dim_facts import provably_ge
 from kn_graph.ops.conv import Conv, ConvTranspose
 from kn_graph.types import Shape
+from kn_plan.calls import Pointer
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 

@@ -12,7 +12,7 @@ from kn_cuda.array import DeviceArray
 from kn_cuda.backend import VECTOR_BYTES, DeviceCall, Memory
 from kn_cuda.bound import BoundCall, BoundLaunch, BoundStage
 from kn_cuda.handed import handed_on
-from kn_cuda.program import ControlStep, DeviceStep, HostStep
+from kn_cuda.program import DeviceStep
 from kn_graph.context import RunContext
 from kn_graph.dim import evaluate
 from kn_graph.dtype import DType
@@ -20,6 +20,7 @@ from kn_graph.errors import InternalError, KnError, OutOfMemoryError
 from kn_graph.graph import Graph
 from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints, owned
+from kn_plan.calls import ControlStep, HostStep
 from kn_plan.plan import Home, Operand, Step
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Evaluation(RunContext):
                 if index:  # sizes are known that were not when it began
                     self.plan.check_repeats(self.env)
                 bound = self._bound(index)
-                block = self.executor.blocks.take(bound.nbytes)
+                block = self.executor.blocks.take(bound.memory.nbytes)
                 blocks.append(block)
                 self._stage(bound, block)
             return {
@@ -87,27 +88,30 @@ class Evaluation(RunContext):
 
     def _stage(self, bound: BoundStage, block: Memory) -> None:
         """Carry a stage out, and look at what its kernels tell."""
-        address, nbytes = block.address + bound.status, bound.nbytes - bound.status
         self.enqueue(bound, block)
-        if nbytes:
-            bound.check_status(self._download(address, nbytes), self.env)
+        places = bound.memory
+        if places.statuses:
+            told = self._download(block.address + places.status, places.status_bytes)
+            places.check_status(told, self.env)
 
     def enqueue(self, bound: BoundStage, block: Memory) -> None:
         """Have the device carry a stage out, in a block of memory."""
-        self.addresses[bound.in_block] = bound.block_offsets + block.address
+        self.addresses[bound.stage.in_block] = bound.block_offsets + block.address
         for place, memory in bound.tables:
             self.addresses[place] = memory.address
-        nbytes = bound.nbytes - bound.status
-        if nbytes:
-            self._do(partial(self.backend.zero, block.address + bound.status, nbytes))
+        places = bound.memory
+        if places.statuses:
+            told = block.address + places.status
+            self._do(partial(self.backend.zero, told, places.status_bytes))
         calls = iter(bound.calls)
         for segment in bound.stage.segments:
             match segment:
                 case DeviceStep(step):
                     self._place_results(step)
                     self._device(step, next(calls))
-                case HostStep(step, _, reads_sizes):
-                    counts = self.proof.read_backs if reads_sizes else self.proof.host_steps
+                case HostStep(step):
+                    proof = self.proof
+                    counts = proof.read_backs if segment.reads_sizes else proof.host_steps
                     counts[step.kind] += 1
                     self._host(step)
                 case ControlStep(step):

@@ -320,9 +320,10 @@ class CudaExecutor:
                 "the sizes of this call are too large for any memory: a tensor has more than "
                 "2^63 bytes"
             ) from None
-        if found.nbytes > self.backend.available_bytes():
+        nbytes = found.memory.nbytes
+        if nbytes > self.backend.available_bytes():
             raise OutOfMemoryError(
-                f"a run needs {found.nbytes:,} bytes of {self.backend.name}, of which "
+                f"a run needs {nbytes:,} bytes of {self.backend.name}, of which "
                 f"{self.backend.available_bytes():,} are available"
             )
         return found

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from kn_cuda.calls import UnsupportedError
 from kn_cuda.types import compute_type, storage_type, wide
 from kn_graph.dtype import DType, Kind
 from kn_graph.ops.elementwise import Binary, BitCast, Cast, Compare, Select, Unary
 from kn_graph.scalar import c_literal, c_statements, scalar_function
+from kn_plan.calls import UnsupportedError
 from kn_plan.program import Instruction, ScalarProgram
 
 __all__ = ["literal", "program_function"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kn_cuda.calls import Launch, Refusal, UnsupportedError
+from kn_cuda.calls import Launch
 from kn_cuda.elements import Front
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.steps.layout import concat
@@ -22,6 +22,7 @@ from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.reduce import Reduce
 from kn_graph.types import Shape
+from kn_plan.calls import Refusal, UnsupportedError
 from kn_plan.plan import Home, Operand, Plan, Step
 
 __all__ = ["move_to_front"]

@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kn_cuda.bound import BoundCall, BoundLaunch, bound_calls
-from kn_cuda.calls import Gemm, Refusal
+from kn_cuda.calls import Gemm
 from kn_cuda.conv_graph import ConvGraph
 from kn_cuda.lower import lower_step
 from kn_cuda.lowering import Lowering
 from kn_cuda.nvrtc import Compiler, unavailable_reason
 from kn_cuda.options import CudaOptions
-from kn_cuda.program import DeviceStep, HostStep, Skeleton
+from kn_cuda.program import DeviceStep, Skeleton
 from kn_cuda.source import KernelSource
 from kn_graph.dim import Symbol
 from kn_graph.errors import CompileError
 from kn_graph.ops.control import ControlOp
 from kn_graph.ops.source import ReadSizes
+from kn_plan.calls import HostStep, Refusal
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Plan, Step
 from kn_plan.report import memory_report
@@ -113,7 +114,7 @@ def inspect_plan(plan: Plan, env: Mapping[Symbol, int], arch: str) -> Inspection
     workspace = 0
     for stage in skeleton.stages:
         numbers = stage.binder(env)
-        workspace = max(workspace, int(numbers[list(stage.workspaces)].max(initial=0)))
+        workspace = max(workspace, stage.memory.workspace(numbers))
         steps = [s for s in stage.segments if isinstance(s, DeviceStep)]
         found += [(s.step, bound_calls(s.calls, numbers)) for s in steps]
     memory = memory_report(skeleton.plan, env)

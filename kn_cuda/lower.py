@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kn_cuda.axes import MAX_RANK
-from kn_cuda.calls import Refusal, UnsupportedError
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.steps.attention import attention
 from kn_cuda.steps.conv import conv, conv_transpose
@@ -21,7 +20,6 @@ from kn_cuda.steps.resize import resize
 from kn_cuda.steps.sample import grid_sample
 from kn_cuda.steps.sort import cumulative, top_k
 from kn_cuda.steps.source import iota, sizes
-from kn_graph.dim import UnboundSymbolError
 from kn_graph.op import Op
 from kn_graph.ops.attention import Attention
 from kn_graph.ops.conv import Conv, ConvTranspose
@@ -39,7 +37,9 @@ from kn_graph.ops.sample import GridSample
 from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_graph.ops.sort import TopK
 from kn_graph.ops.source import Sizes
-from kn_plan.plan import Home, Step
+from kn_plan.calls import Refusal
+from kn_plan.lowering import lowered
+from kn_plan.plan import Step
 
 __all__ = ["lower_step"]
 
@@ -74,21 +74,4 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
 
 def lower_step(low: Lowering, step: Step) -> Calls | Refusal:
     """Return the calls of a step."""
-    try:
-        if any(low.buffers[o.buffer].dtype is None for o in (*step.inputs, *step.writes)):
-            raise UnsupportedError("objects are handled by the host")
-        if any(o.layout.rank > MAX_RANK for o in (*step.inputs, *step.writes)):
-            raise UnsupportedError(f"there are more than {MAX_RANK} axes")
-        if any(low.buffers[o.buffer].home is Home.LATE for o in step.writes):
-            raise UnsupportedError("the size of the result shows when it has run")
-        if step.node is None:
-            assert step.program is not None
-            return low.scalar(step.program, step.writes, step.extras)
-        writer = WRITERS.get(type(step.node.op))
-        if writer is None:
-            raise UnsupportedError("there is no kernel for it")
-        return writer(low, step, step.node.op)
-    except UnboundSymbolError:
-        return Refusal("its weights have symbolic sizes")
-    except (UnsupportedError, ValueError) as error:
-        return Refusal(str(error))
+    return lowered(low, step, WRITERS, MAX_RANK)

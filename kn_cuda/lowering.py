@@ -1,23 +1,22 @@
-"""What the lowering of single operations shares: types, constants, temporaries, programs."""
+"""What the lowering of single operations shares: C++ types, programs, constants kept."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Call, Constant
+from kn_cuda.calls import Call
 from kn_cuda.copy import copy_launch
 from kn_cuda.options import CudaOptions
 from kn_cuda.scalar import Typed, add_end, scalar_launch
 from kn_cuda.types import storage_type
-from kn_graph.dtype import DType
-from kn_graph.types import Shape
-from kn_plan.layout import StridedLayout
-from kn_plan.plan import Buffer, Home, Operand, Plan, Step
+from kn_plan.calls import Constant
+from kn_plan.lowering import StepLowering
+from kn_plan.plan import Operand, Step
 from kn_plan.program import ScalarProgram
 
 __all__ = ["Calls", "Lowering"]
@@ -28,27 +27,19 @@ Calls = list[Call]
 
 
 @dataclass
-class Lowering:
+class Lowering(StepLowering[Call]):
     """What finds calls for the steps of one plan.
 
     Attributes:
-        plan: whose steps are lowered.
         options: how graphs run.
-        buffers: those of the plan, then temporaries that live for one step.
         arch: what the device is.
         kept_arrays: constants that are uploaded in another form than the plan has.
     """
 
-    plan: Plan
     options: CudaOptions
     arch: str = "sm_90"
-    buffers: list[Buffer] = field(default_factory=list)
     kept_arrays: list[Array] = field(default_factory=list)
     _known: dict[tuple[Any, ...], Constant] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Begin with the plan's buffers."""
-        self.buffers = list(self.plan.buffers)
 
     @property
     def threads(self) -> int:
@@ -57,16 +48,6 @@ class Lowering:
 
     # ---- operands ---------------------------------------------------------------------------
 
-    def dtype(self, operand: Operand) -> DType:
-        """Return the element type of an operand."""
-        dtype = self.buffers[operand.buffer].dtype
-        assert dtype is not None
-        return dtype
-
-    def itemsize(self, operand: Operand) -> int:
-        """Return the bytes of an element of an operand."""
-        return self.dtype(operand).itemsize
-
     def typed(self, operand: Operand) -> Typed:
         """Return an operand and the C++ type of its elements.
 
@@ -74,13 +55,6 @@ class Lowering:
             UnsupportedError: kernels do not compute with such elements.
         """
         return operand, storage_type(self.dtype(operand))
-
-    def temporary(self, dtype: DType, shape: Shape) -> Operand:
-        """Return memory in row-major order that only the calls of one step use."""
-        layout = StridedLayout.contiguous(shape)
-        number = len(self.buffers)
-        self.buffers.append(Buffer(number, "temporary", dtype, layout.numel, Home.ARENA))
-        return Operand(number, layout)
 
     # ---- programs and copies ----------------------------------------------------------------
 
@@ -134,23 +108,6 @@ class Lowering:
         return self.scalar(step.program, step.writes, (result, *step.extras))
 
     # ---- constants --------------------------------------------------------------------------
-
-    def constant(self, operand: Operand) -> Array | None:
-        """Return the elements of an operand, where they are a constant."""
-        array = self.constants.get(operand.buffer)
-        layout: Any = operand.layout
-        if array is None or not all(isinstance(n, int) for n in layout.numbers):
-            return None
-        flat = np.ascontiguousarray(array).reshape(-1)
-        strides = [s * flat.itemsize for s in layout.strides]
-        if 0 in layout.sizes:
-            return np.empty(layout.sizes, flat.dtype)
-        return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.sizes, strides)
-
-    @property
-    def constants(self) -> Mapping[int, Array]:
-        """The arrays of constant buffers."""
-        return self.plan.constants
 
     def kept(self, key: tuple[Any, ...], array: Array) -> Constant:
         """Return a constant that is uploaded as it is, once for one key.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from kn_cuda.calls import Call, Constant, Launch, Refusal, Status, Table
+import numpy as np
+
+from kn_cuda.calls import Call, Launch
 from kn_cuda.front import move_to_front
 from kn_cuda.lower import lower_step
 from kn_cuda.lowering import Calls, Lowering
@@ -13,17 +16,17 @@ from kn_cuda.options import CudaOptions
 from kn_cuda.source import KernelSource
 from kn_graph.dim import Size, Symbol, symbols_of
 from kn_graph.errors import UnsupportedOnDeviceError
-from kn_graph.ops.control import ControlOp
-from kn_graph.ops.source import ReadSizes
-from kn_plan.arena import CapacityArena
 from kn_plan.binding import Binder, NumberTable
-from kn_plan.memory import Arena, arenas
+from kn_plan.calls import Constant, ControlStep, HostStep, Refusal, Status, Table
+from kn_plan.memory import arenas
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Operand, Plan, Step
+from kn_plan.stage_memory import MemoryWriter, StageMemory
 
-__all__ = ["ControlStep", "DeviceStep", "HostStep", "PlacedCall", "Skeleton", "Stage"]
+__all__ = ["DeviceStep", "PlacedCall", "Skeleton", "Stage"]
 
-NO_STAGE = -1
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
 NOWHERE = 0
 """The place of a pointer to nothing in the list of addresses."""
 
@@ -63,32 +66,6 @@ class DeviceStep:
     calls: tuple[PlacedCall, ...]
 
 
-@dataclass(frozen=True)
-class HostStep:
-    """A step that the reference computes on the host.
-
-    Attributes:
-        step: what it is.
-        reason: why there is no kernel.
-        reads_sizes: whether it only reads back what sizes are: no device can spare that.
-    """
-
-    step: Step
-    reason: str
-    reads_sizes: bool
-
-
-@dataclass(frozen=True)
-class ControlStep:
-    """A step that runs other plans: a branch, a loop.
-
-    Attributes:
-        step: what it is.
-    """
-
-    step: Step
-
-
 Segment = DeviceStep | HostStep | ControlStep
 
 
@@ -99,27 +76,18 @@ class Stage:
     Attributes:
         segments: in order.
         binder: computes the numbers.
-        arena: the buffers that are born here.
-        arena_symbols: what the sizes of these depend on.
-        capacity: their places.
-        temporaries: buffers that lie behind the arena for one step each.
-        temporary_offsets: places among the numbers of where these begin there.
-        workspaces: places among the numbers of the bytes that each step needs there.
-        statuses: places in the list of addresses of what kernels tell, and of which step; they lie
-            one behind another at the end of the block.
+        memory: what lies in its block.
+        in_block: places in the list of addresses that lie there.
+        held: which buffer or status each of them is, as `StagePlaces.places` counts.
         tables: what is computed at a binding, with their places in the list of addresses.
         symbols: what it depends on.
     """
 
     segments: tuple[Segment, ...]
     binder: Binder
-    arena: Arena
-    arena_symbols: tuple[Symbol, ...]
-    capacity: CapacityArena
-    temporaries: tuple[int, ...]
-    temporary_offsets: tuple[int, ...]
-    workspaces: tuple[int, ...]
-    statuses: tuple[tuple[int, Status, Step], ...]
+    memory: StageMemory
+    in_block: Ints
+    held: Ints
     tables: tuple[tuple[int, Table], ...]
     symbols: tuple[Symbol, ...]
 
@@ -137,7 +105,6 @@ class Skeleton:
         kernels: all kernels, for indices of 32 bits.
         addresses: how long the list of addresses is.
         roots: the buffer whose memory each one has.
-        homes: the stage in whose memory each one lies; -1 for none.
         unpacked: constants of the plan that somebody reads as they are.
     """
 
@@ -155,14 +122,12 @@ class Skeleton:
             lowered, deaths = move_to_front(self.lowering, lowered)
             plan = replace(plan, deaths=tuple(deaths))
         self.plan = plan
-        count, planned = len(self.lowering.buffers), len(plan.buffers)
-        self.roots = [plan.root(b) if b < planned else b for b in range(count)]
-        memory = arenas(plan, plan_options)
-        self.homes = self._homes(memory)
-        self.addresses = 1 + count + len(self.lowering.kept_arrays)
+        buffers, self.roots = self.lowering.buffers, self.lowering.roots()
+        self.addresses = 1 + len(buffers) + len(self.lowering.kept_arrays)
+        memory = [MemoryWriter(plan, a, buffers, NumberTable()) for a in arenas(plan, plan_options)]
         self.stages = tuple(
-            _StageWriter(self, arena).write([(plan.steps[i], lowered[i]) for i in steps])
-            for steps, arena in zip(plan.stages, memory, strict=True)
+            _StageWriter(self, writer).write([(plan.steps[i], lowered[i]) for i in steps])
+            for steps, writer in zip(plan.stages, memory, strict=True)
         )
         self.unpacked = self._unpacked()
         self.kernels = tuple({k.name: k for k in self._kernels()}.values())
@@ -176,13 +141,6 @@ class Skeleton:
     def address_of_constant(self, constant: Constant) -> int:
         """Return the place of a kept constant there."""
         return 1 + len(self.roots) + constant.number
-
-    def _homes(self, memory: Sequence[Arena]) -> list[int]:
-        homes = [NO_STAGE] * len(self.roots)
-        for number, arena in enumerate(memory):
-            for m in arena.members:
-                homes[m] = number
-        return [homes[r] for r in self.roots]
 
     def _unpacked(self) -> tuple[int, ...]:
         """Return the constants that calls read as they are."""
@@ -229,27 +187,31 @@ class _StageWriter:
     """Collects the calls of one stage."""
 
     skeleton: Skeleton
-    arena: Arena
-    table: NumberTable = field(default_factory=NumberTable)
-    statuses: list[tuple[int, Status, Step]] = field(default_factory=list)
+    memory: MemoryWriter
+    statuses: dict[int, int] = field(default_factory=dict)
     tables: list[tuple[int, Table]] = field(default_factory=list)
-    temporaries: dict[int, int] = field(default_factory=dict)
-    workspaces: list[int] = field(default_factory=list)
 
     def write(self, lowered: Sequence[tuple[Step, Calls | Refusal]]) -> Stage:
         """Return the stage."""
         segments = tuple(self._segment(step, calls) for step, calls in lowered)
-        plan, binder = self.skeleton.plan, self.table.binder()
-        sizes = NumberTable()
-        sizes.add_all(plan.buffers[m].nbytes for m in self.arena.members)
-        arena_sizes = sizes.binder()
+        binder, memory = self.memory.table.binder(), self.memory.memory()
+        symbols = {*memory.symbols, *binder.symbols, *self._table_symbols(lowered)}
+        held = self._held()
         return Stage(
-            segments, binder, self.arena, arena_sizes.symbols,
-            CapacityArena(arena_sizes, self.arena.lives),
-            tuple(self.temporaries), tuple(self.temporaries.values()), tuple(self.workspaces),
-            tuple(self.statuses), tuple(self.tables),
-            tuple(sorted({*arena_sizes.symbols, *binder.symbols, *self._table_symbols(lowered)})),
-        )  # fmt: skip
+            segments,
+            binder,
+            memory,
+            np.array(list(held), np.int64),
+            np.array(list(held.values()), np.int64),
+            tuple(self.tables),
+            tuple(sorted(symbols)),
+        )
+
+    def _held(self) -> dict[int, int]:
+        """Return what lies in the block, by the place in the list of addresses."""
+        here = {*self.memory.arena.members, *self.memory.temporaries}
+        roots, place = self.skeleton.roots, self.skeleton.address_of_buffer
+        return {place(b): root for b, root in enumerate(roots) if root in here} | self.statuses
 
     def _table_symbols(self, lowered: Sequence[tuple[Step, Calls | Refusal]]) -> set[Symbol]:
         """Return what tables may depend on: all sizes of their steps."""
@@ -260,25 +222,12 @@ class _StageWriter:
 
     def _segment(self, step: Step, calls: Calls | Refusal) -> Segment:
         if isinstance(calls, Refusal):
-            if isinstance(step.op, ControlOp):
-                return ControlStep(step)
-            return HostStep(step, calls.reason, isinstance(step.op, ReadSizes))
-        self._place_temporaries(calls)
+            return calls.segment(step)
+        self.memory.add_temporaries(p for c in calls for p in c.pointers)
         return DeviceStep(step, tuple(self._placed(call, step) for call in calls))
 
-    def _place_temporaries(self, calls: Calls) -> None:
-        """Lay the temporaries of a step behind one another."""
-        buffers, first = self.skeleton.lowering.buffers, len(self.skeleton.plan.buffers)
-        used = {p.buffer for c in calls for p in c.pointers if isinstance(p, Operand)}
-        end: Size = 0
-        for number in sorted(b for b in used if b >= first):
-            self.temporaries[number] = self.table.add(end)
-            end = end + (buffers[number].nbytes + 255) // 256 * 256
-        if end != 0:
-            self.workspaces.append(self.table.add(end))
-
     def _placed(self, call: Call, step: Step) -> PlacedCall:
-        add = self.table.add_all
+        add = self.memory.table.add_all
         if isinstance(call, Launch):
             sizes = add((*call.grid, call.shared, call.guard))
             buffers = self.skeleton.lowering.buffers
@@ -311,5 +260,5 @@ class _StageWriter:
             self.tables.append((place, pointer))
         else:
             assert isinstance(pointer, Status)
-            self.statuses.append((place, pointer, step))
+            self.statuses[place] = self.memory.add_status(pointer, step)
         return place

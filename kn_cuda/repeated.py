@@ -119,7 +119,7 @@ class RepeatedCall:
             return None
         run = _Recording(self._executor, self._ready)
         run.take(list(self.inputs.values()))
-        self._block = self._executor.blocks.take(self._bound.nbytes)
+        self._block = self._executor.blocks.take(self._bound.memory.nbytes)
         self.outputs = self._placed(run)
         run.enqueue(self._bound, self._block)
         self._check()
@@ -225,11 +225,12 @@ class RepeatedCall:
 
     def _check(self) -> None:
         """Look at what kernels tell, of a run that was recorded; others have done it."""
-        nbytes = self._bound.nbytes - self._bound.status
-        if self._block is not None and nbytes:
-            data = self._executor.backend.read(self._block.address + self._bound.status, nbytes)
+        memory = self._bound.memory
+        if self._block is not None and memory.statuses:
+            address, nbytes = self._block.address + memory.status, memory.status_bytes
+            told = self._executor.backend.read(address, nbytes)
             self._executor.proof.downloads += nbytes
-            self._bound.check_status(data, self._ready.env)
+            memory.check_status(told, self._ready.env)
 
     def _evaluate(self) -> None:
         """Run in the ordinary way, and copy results to where they were."""

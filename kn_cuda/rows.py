@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from kn_cuda.axes import blocks_for, in_order, joined
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import UnsupportedError
 from kn_cuda.elements import Elements, Front, Place, apply_lines, read_places, vector_function
 from kn_cuda.expression import program_function
 from kn_cuda.lowering import Lowering
 from kn_cuda.types import compute_type, storage_type, wide
 from kn_graph.dim import Size, size_max, size_min
 from kn_graph.types import Shape
+from kn_plan.calls import UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Step
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kn_cuda.calls import UnsupportedError
 from kn_graph.dtype import DType, Kind
+from kn_plan.calls import UnsupportedError
 
 __all__ = ["RAW_TYPES", "compute_type", "raw_type", "storage_type", "wide"]
 

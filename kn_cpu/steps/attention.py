@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from kn_cpu.attention import attention_call, attention_supported
-from kn_cpu.calls import NativeCall, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.lowering import Calls, Lowering, layout_of
 from kn_graph.dtype import DType
 from kn_graph.ops.attention import Attention
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Step
 
 __all__ = ["attention"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kn_cpu.calls import NativeCall, Pointer
+from kn_cpu.calls import NativeCall
 from kn_cpu.conv import (
     FEW_CHANNELS,
     ConvProblem,
@@ -43,6 +43,7 @@ from kn_cpu.winograd import (
 from kn_graph.dim import Size, evaluate
 from kn_graph.dtype import DType
 from kn_graph.ops.conv import Conv
+from kn_plan.calls import Pointer
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import NativeCall, Status, Table, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.gather import (
     can_combine,
     gather_call,
@@ -27,6 +27,7 @@ from kn_graph.errors import KnError
 from kn_graph.op import Op
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.scatter import ScatterElements, ScatterND
+from kn_plan.calls import Status, Table, UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import NativeCall, PackedConstant, Pointer
+from kn_cpu.calls import NativeCall
 from kn_cpu.integer import Factors, Finish, Weights
 from kn_cpu.lowering import Calls, Lowering, run_alone
 from kn_cpu.product import BlockProgram, ceil_to
@@ -18,6 +18,7 @@ from kn_cpu.steps.spacing import channels_last
 from kn_graph.dim import ceildiv
 from kn_graph.dtype import DType
 from kn_graph.pages import forget_pages
+from kn_plan.calls import Constant, Pointer
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 
@@ -46,9 +47,9 @@ class PackedWeights:
     """
 
     factors: Factors
-    panels: PackedConstant | Operand
-    starts: PackedConstant | Operand
-    lows: PackedConstant | None = None
+    panels: Constant | Operand
+    starts: Constant | Operand
+    lows: Constant | None = None
 
 
 def packed_weights(

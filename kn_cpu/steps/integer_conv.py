@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import UnsupportedError
 from kn_cpu.conv import ConvProblem, Order, weight_layout
 from kn_cpu.depthwise import is_depthwise
 from kn_cpu.integer import Finish
@@ -25,6 +24,7 @@ from kn_cpu.steps.integer import PackedWeights, computed_weights, finished, pack
 from kn_cpu.steps.spacing import channels_last
 from kn_graph.dtype import DType
 from kn_graph.ops.conv import Conv
+from kn_plan.calls import UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 

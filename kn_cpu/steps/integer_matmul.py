@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import Pointer
 from kn_cpu.integer import Factors, Finish
 from kn_cpu.integer_gemm import integer_gemm_call
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.product import BlockProgram
 from kn_cpu.steps.integer import finished, packed_weights
 from kn_graph.ops.matmul import MatMul
+from kn_plan.calls import Pointer
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kn_cpu.calls import NativeCall, Pointer
+from kn_cpu.calls import NativeCall
 from kn_cpu.epilogue import Epilogue, split
 from kn_cpu.gemm import Packed, gemm_call, pack_call, packed_layout
 from kn_cpu.lowering import Calls, Lowering, layout_of
@@ -13,6 +13,7 @@ from kn_cpu.steps.integer import is_integer
 from kn_cpu.steps.integer_matmul import integer_matmul
 from kn_graph.dim import evaluate, size_prod
 from kn_graph.ops.matmul import MatMul
+from kn_plan.calls import Pointer
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 

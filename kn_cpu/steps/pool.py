@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from kn_cpu.calls import NativeCall, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.pool import pool_call, pool_index_call, pool_supported
 from kn_cpu.steps.spacing import channels_last
 from kn_graph.dtype import DType
 from kn_graph.ops.pool import Pool
+from kn_plan.calls import UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Step
 

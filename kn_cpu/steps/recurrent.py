@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kn_cpu.calls import NativeCall, Pointer, Status, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.gemm import Packed, gemm_call, pack_call
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.product import packed_size
@@ -21,6 +21,7 @@ from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.dtype import DType
 from kn_graph.errors import ExecutionError
 from kn_graph.ops.recurrent import Recurrent
+from kn_plan.calls import Pointer, Status, UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kn_cpu.calls import NativeCall, Status, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.fill import report_call
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.reduce import (
@@ -18,6 +18,7 @@ from kn_cpu.steps.extremes import whole_extreme
 from kn_graph.dim import Symbol, evaluate, size_min, size_sum
 from kn_graph.errors import ExecutionError, KnError
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
+from kn_plan.calls import Status, UnsupportedError
 from kn_plan.plan import Step
 
 __all__ = ["arg_reduce", "reduce", "reduce_to"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kn_cpu.calls import NativeCall, Table, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.resize import (
     SPATIAL,
@@ -21,6 +21,7 @@ from kn_cpu.steps.index import Indices, gathered_along
 from kn_cpu.steps.wide import FLOATS, widened
 from kn_graph.dim import Size, Symbol, evaluate
 from kn_graph.ops.resize import Resize
+from kn_plan.calls import Table, UnsupportedError
 from kn_plan.plan import Step
 from kn_plan.resampling import axis_taps, has_tables
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from kn_cpu.calls import NativeCall, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.cumulative import CUMULATIVE_TYPES, cumulative_call
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.sort import sort_supported, top_k_call
 from kn_graph.ops.cumulative import Cumulative
 from kn_graph.ops.sort import TopK
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Step
 
 __all__ = ["cumulative", "top_k"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import NativeCall, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.fill import iota_call, sizes_call
 from kn_cpu.lowering import Calls, Lowering
 from kn_graph.ops.index import Iota
 from kn_graph.ops.source import Sizes
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Operand, Step
 
 __all__ = ["iota", "sizes"]

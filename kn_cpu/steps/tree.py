@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from kn_cpu.calls import NativeCall, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.tree import pack_trees, tree_calls
 from kn_graph.dtype import DType
 from kn_graph.ops.tree import TreeEnsemble
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Step
 
 __all__ = ["tree_ensemble"]

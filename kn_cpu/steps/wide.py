@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from kn_cpu.calls import UnsupportedError
 from kn_cpu.epilogue import Epilogue
 from kn_cpu.lowering import Calls, Lowering
 from kn_graph.dtype import DType
 from kn_graph.ops.elementwise import BitCast, Cast
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Operand, Step
 from kn_plan.program import Instruction, ScalarProgram
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kn_cuda.axes import blocks_for, divides
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Launch, UnsupportedError
+from kn_cuda.calls import Launch
 from kn_cuda.expression import literal
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.rows import at_most
@@ -12,6 +12,7 @@ from kn_cuda.types import compute_type, wide
 from kn_graph.dim import Size, ceildiv, evaluate
 from kn_graph.dtype import DType
 from kn_graph.ops.attention import Attention
+from kn_plan.calls import UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 

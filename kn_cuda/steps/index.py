@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kn_cuda.axes import blocks_for, in_order, joined
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Call, Status
+from kn_cuda.calls import Call
 from kn_cuda.copy import RAW_DTYPES
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.scalar import add_end
@@ -18,6 +18,7 @@ from kn_graph.errors import ExecutionError, KnError
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_graph.types import Shape
+from kn_plan.calls import Status
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 

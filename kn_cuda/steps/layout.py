@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kn_cuda.axes import blocks_for, in_order
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Launch, UnsupportedError
+from kn_cuda.calls import Launch
 from kn_cuda.elements import Front
 from kn_cuda.expression import program_function
 from kn_cuda.lowering import Calls, Lowering
@@ -17,6 +17,7 @@ from kn_cuda.types import compute_type, raw_type, storage_type
 from kn_graph.dim import Size, size_prod
 from kn_graph.ops.layout import Concat, Pad
 from kn_graph.types import Shape
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Operand, Step
 from kn_plan.program import ScalarProgram
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kn_cuda.axes import joined
-from kn_cuda.calls import Gemm, Launch, LibraryCall, UnsupportedError
+from kn_cuda.calls import Gemm, Launch, LibraryCall
 from kn_cuda.gemm_kernel import FEW_ROWS, TILE, Product
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.rows import at_most
@@ -24,6 +24,7 @@ from kn_graph.dim import Size, size_max
 from kn_graph.dtype import DType
 from kn_graph.ops.matmul import MatMul
 from kn_graph.types import Shape
+from kn_plan.calls import UnsupportedError
 from kn_plan.device_spec import CUDA_SPECS
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from kn_cuda.axes import blocks_for, in_order
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import UnsupportedError
 from kn_cuda.expression import literal
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.places import add_places
@@ -16,6 +15,7 @@ from kn_graph.dtype import DType
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.reduce import identity_of
 from kn_graph.types import Shape
+from kn_plan.calls import UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Step
 

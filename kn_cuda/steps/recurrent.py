@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kn_cuda.axes import blocks_for, divides
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Launch, Status, UnsupportedError
+from kn_cuda.calls import Launch
 from kn_cuda.expression import literal
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.steps.matmul import product
@@ -16,6 +16,7 @@ from kn_graph.dtype import DType
 from kn_graph.errors import ExecutionError, KnError
 from kn_graph.ops.recurrent import CELLS, Activation, Recurrent
 from kn_graph.scalar import c_statements, scalar_function
+from kn_plan.calls import Status, UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kn_cuda.axes import blocks_for, in_order, joined
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Launch, Status
+from kn_cuda.calls import Launch
 from kn_cuda.elements import Axes, Elements, Front, read_places
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.reduction import FEW, Reduction
@@ -14,6 +14,7 @@ from kn_cuda.types import compute_type
 from kn_graph.dim import Size, Symbol, evaluate, size_min, size_prod, size_sum
 from kn_graph.errors import ExecutionError, KnError
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
+from kn_plan.calls import Status
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Step
 

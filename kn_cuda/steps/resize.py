@@ -9,7 +9,6 @@ import numpy as np
 
 from kn_cuda.axes import blocks_for, in_order
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Pointer, Table, UnsupportedError
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.places import add_places
 from kn_cuda.types import compute_type
@@ -17,6 +16,7 @@ from kn_graph.dim import Symbol, evaluate, size_prod
 from kn_graph.dtype import DType
 from kn_graph.ops.resize import Resize, interpolation_type
 from kn_graph.types import Shape
+from kn_plan.calls import Pointer, Table, UnsupportedError
 from kn_plan.plan import Step
 from kn_plan.resampling import axis_taps, has_tables, taps_width
 

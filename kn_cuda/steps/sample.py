@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kn_cuda.axes import blocks_for, in_order
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import UnsupportedError
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.types import compute_type, wide
 from kn_graph.dim import size_prod
 from kn_graph.dtype import DType
 from kn_graph.ops.resize import interpolation_type
 from kn_graph.ops.sample import GridSample
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Step
 
 __all__ = ["grid_sample"]

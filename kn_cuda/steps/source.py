@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kn_cuda.axes import blocks_for
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import UnsupportedError
 from kn_cuda.lowering import Calls, Lowering
 from kn_graph.ops.index import Iota
 from kn_graph.ops.source import Sizes
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Step
 
 __all__ = ["iota", "sizes"]

@@ -207,7 +207,7 @@ def test_constant_scales_need_no_program_at_any_size() -> None:
     g.output("y", g.permute(g.requantize(sums, scale, None, dtype=DType.UINT8), (0, 2, 3, 1)))
     run = executor(g).skeleton()
     (step,) = (s for s in run.plan.steps if isinstance(s.op, Conv))
-    calls = lower_step(Lowering(run.library, run.plan), step)
+    calls = lower_step(Lowering(run.plan, run.library), step)
     assert isinstance(calls, list)
     assert {len(c.pointers) for c in calls if c.family == "integer_conv"} == {BARE}
     assert_exact(g, {"x": integers(rng, "uint8", 3, 5, 5, 8)})

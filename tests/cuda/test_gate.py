@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kn_cuda import CudaExecutor, CudaOptions, HostBackend
-from kn_cuda.calls import Request, UnsupportedError
+from kn_cuda.calls import Request
 from kn_cuda.evaluation import Evaluation
 from kn_cuda.gate import required_kinds, shortfall
 from kn_cuda.lower import WRITERS
@@ -19,6 +19,7 @@ from kn_graph import Graph
 from kn_graph.dim import Symbol
 from kn_graph.errors import KnError, UnsupportedOnDeviceError
 from kn_graph.op import Op
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Step
 from tests.cuda.run import host_backend, needs_compiler
 from tests.cuda.test_executor import block, normal

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kn_cuda.calls import Launch, UnsupportedError
+from kn_cuda.calls import Launch
 from kn_cuda.expression import program_function
 from kn_cuda.scalar import scalar_launch
 from kn_cuda.source import KernelSource
@@ -23,6 +23,7 @@ from kn_graph.dim import symbol
 from kn_graph.dtype import DType, Kind
 from kn_graph.ops.elementwise import Binary, BitCast, Cast, Unary
 from kn_graph.scalar import SCALAR_TABLE, ScalarFunction
+from kn_plan.calls import UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand
 from kn_plan.program import ProgramBuilder, ScalarProgram

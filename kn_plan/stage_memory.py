@@ -1,0 +1,181 @@
+"""The block of memory that a stage of a plan works in, over symbolic sizes and for numbers.
+
+The buffers that are born in the stage come first, where its arena puts them; behind them lie the
+temporaries of one step at a time, and at the end what kernels tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kn_graph.dim import Size, Symbol
+from kn_plan.arena import ALIGNMENT, Allocation, CapacityArena
+from kn_plan.binding import NumberTable
+from kn_plan.calls import STATUS_BYTES, Pointer, Status
+from kn_plan.memory import Arena
+from kn_plan.plan import Buffer, Operand, Plan, Step
+
+__all__ = ["MemoryWriter", "StageMemory", "StagePlaces"]
+
+Array = np.ndarray[Any, Any]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+MOST_BYTES = 1 << 62
+"""No machine has more."""
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """What lies in the block of a stage.
+
+    Attributes:
+        arena: the buffers that are born here.
+        symbols: what their sizes depend on.
+        capacity: their places.
+        count: how many buffers there are, temporaries of all stages included.
+        temporaries: buffers that lie behind the arena for one step each.
+        temporary_offsets: places among the stage's numbers of where these begin there.
+        workspaces: places among these numbers of the bytes that each step needs there.
+        statuses: what kernels tell, and of which step, one behind another.
+    """
+
+    arena: Arena
+    symbols: tuple[Symbol, ...]
+    capacity: CapacityArena
+    count: int
+    temporaries: Ints
+    temporary_offsets: Ints
+    workspaces: Ints
+    statuses: tuple[tuple[Status, Step], ...]
+
+    def workspace(self, numbers: Ints) -> int:
+        """Return how many bytes the temporaries of any step take, for numbers of the stage."""
+        return int(numbers[self.workspaces].max(initial=0))
+
+    def bind(self, numbers: Ints, env: Mapping[Symbol, int]) -> StagePlaces:
+        """Return where everything lies.
+
+        Args:
+            numbers: of the stage.
+            env: the symbols that they are for.
+
+        Raises:
+            OverflowError: the sizes are too large for any memory.
+        """
+        allocation = self.capacity.bind({s: env[s] for s in self.symbols})
+        workspace = self.workspace(numbers)
+        if float(allocation.sizes.sum(dtype=np.float64)) + workspace >= MOST_BYTES:
+            raise OverflowError(f"an arena of {allocation.sizes.sum()} bytes")
+        places = np.zeros(self.count + len(self.statuses), np.int64)
+        places[np.array(self.arena.members, np.intp)] = allocation.offsets
+        places[self.temporaries] = allocation.total + numbers[self.temporary_offsets]
+        end = allocation.total + -(-workspace // ALIGNMENT) * ALIGNMENT
+        nbytes = end + STATUS_BYTES * len(self.statuses)
+        places[self.count :] = range(end, nbytes, STATUS_BYTES)
+        return StagePlaces(self.statuses, allocation, places, nbytes, end)
+
+
+@dataclass(frozen=True)
+class StagePlaces:
+    """Where everything lies in the block of a stage.
+
+    Attributes:
+        statuses: see `StageMemory`.
+        allocation: of the buffers that are born here.
+        places: offset in the block of each buffer that lies in it, then of each status.
+        nbytes: of the block.
+        status: where the statuses begin.
+    """
+
+    statuses: tuple[tuple[Status, Step], ...]
+    allocation: Allocation
+    places: Ints
+    nbytes: int
+    status: int
+
+    @property
+    def status_bytes(self) -> int:
+        """How many bytes the statuses take."""
+        return self.nbytes - self.status
+
+    def check_status(self, data: Array, env: Mapping[Symbol, int]) -> None:
+        """Look at what kernels left.
+
+        Args:
+            data: the bytes of the statuses.
+            env: numbers of the symbols.
+
+        Raises:
+            KnError: a kernel found something wrong in the data.
+        """
+        words = data.view(np.int64)
+        if not words.any():
+            return
+        rows = words.reshape(len(self.statuses), -1).tolist()
+        for (status, step), row in zip(self.statuses, rows, strict=True):
+            error = status.error(row, env)
+            if error is not None:
+                error.add_context(f"node {step.label} ({step.kind})")
+                raise error
+
+
+@dataclass
+class MemoryWriter:
+    """Collects what the block of one stage holds.
+
+    Attributes:
+        plan: whose stage it is.
+        arena: the buffers that are born there.
+        buffers: those of the plan, then all temporaries.
+        table: the numbers of the stage.
+        temporaries: places among these numbers by buffer.
+        workspaces: places among these numbers.
+        statuses: what kernels tell, and of which step.
+    """
+
+    plan: Plan
+    arena: Arena
+    buffers: Sequence[Buffer]
+    table: NumberTable
+    temporaries: dict[int, int] = field(default_factory=dict)
+    workspaces: list[int] = field(default_factory=list)
+    statuses: list[tuple[Status, Step]] = field(default_factory=list)
+
+    def add_temporaries(self, pointers: Iterable[Pointer]) -> None:
+        """Lay the temporaries of a step behind one another.
+
+        Args:
+            pointers: of all calls of the step.
+        """
+        used = {p.buffer for p in pointers if isinstance(p, Operand)}
+        end: Size = 0
+        for number in sorted(b for b in used if b >= len(self.plan.buffers)):
+            self.temporaries[number] = self.table.add(end)
+            end = end + (self.buffers[number].nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+        if end != 0:
+            self.workspaces.append(self.table.add(end))
+
+    def add_status(self, status: Status, step: Step) -> int:
+        """Make room for what a kernel tells; return its number in `StagePlaces.places`."""
+        self.statuses.append((status, step))
+        return len(self.buffers) + len(self.statuses) - 1
+
+    def memory(self) -> StageMemory:
+        """Return everything."""
+        sizes = NumberTable()
+        sizes.add_all(self.plan.buffers[m].nbytes for m in self.arena.members)
+        binder = sizes.binder()
+        return StageMemory(
+            self.arena,
+            binder.symbols,
+            CapacityArena(binder, self.arena.lives),
+            len(self.buffers),
+            np.array(list(self.temporaries), np.int64),
+            np.array(list(self.temporaries.values()), np.int64),
+            np.array(self.workspaces, np.int64),
+            tuple(self.statuses),
+        )
