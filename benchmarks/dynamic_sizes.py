@@ -134,7 +134,7 @@ def binding(
         skeleton = executor.skeleton(opened.graph)
         start = time.perf_counter()
         for index in range(len(skeleton.stages)):
-            executor.bound(skeleton, index, opened.env)
+            executor.stages.at(skeleton, index, opened.env)
         times.append(time.perf_counter() - start)
     took = statistics.median(times[1:])
     return Run(took, limit, limit / took)

@@ -11,14 +11,14 @@ from kn_cpu.bound import BoundRun, BoundStage
 from kn_cpu.memory import Block, as_bytes
 from kn_cpu.program import NativeRun
 from kn_cpu.ready import Place, Ready
-from kn_graph.context import RunContext
 from kn_graph.dim import evaluate, symbols_of
-from kn_graph.errors import InternalError, KnError, OutOfMemoryError
+from kn_graph.errors import OutOfMemoryError
 from kn_graph.graph import Graph
 from kn_graph.memory import available_bytes
 from kn_graph.random_bits import RandomStreams
-from kn_graph.reference import check_constraints, owned
-from kn_plan.plan import Operand, Step
+from kn_graph.reference import owned
+from kn_plan.plan import Operand
+from kn_plan.run import PlanRun
 
 if TYPE_CHECKING:
     from kn_cpu.executor import CpuExecutor
@@ -36,17 +36,15 @@ def memory_limit(most: int | None) -> int:
     return available_bytes() if most is None else min(most, available_bytes())
 
 
-class Evaluation(RunContext):
+class Evaluation(PlanRun):
     """One run of a plan."""
 
     def __init__(self, executor: CpuExecutor, ready: Ready, streams: RandomStreams) -> None:
-        super().__init__(dict(ready.env), streams)
-        self.executor, self.ready = executor, ready
-        self.skeleton, self.plan = ready.skeleton, ready.skeleton.plan
+        skeleton = ready.skeleton
+        super().__init__(skeleton.plan, ready.env, skeleton.objects, ready.pending, streams)
+        self.executor, self.ready, self.skeleton = executor, ready, skeleton
         self.memory: dict[int, Array] = {}  # of the caller, and what is as large as a step finds
         self.stages: list[tuple[BoundStage, Block]] = []
-        self.objects = dict(self.skeleton.objects)
-        self.pending = list(ready.pending)
 
     def outputs(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """Run all stages and return the results by name."""
@@ -71,7 +69,7 @@ class Evaluation(RunContext):
     def _bound(self, index: int) -> BoundStage:
         """Return a stage for the numbers known so far; the first one is the same in all runs."""
         found = self.ready.first if index == 0 else None
-        return found or self.executor.bound(self.skeleton, index, self.env)
+        return found or self.executor.stages.at(self.skeleton, index, self.env)
 
     def _stage(self, bound: BoundStage, block: Block) -> None:
         runs, checked = iter(bound.runs), bool(bound.memory.statuses)
@@ -108,7 +106,7 @@ class Evaluation(RunContext):
         made = self.memory[number] = np.empty(nbytes, np.uint8)
         return made
 
-    def _view(self, operand: Operand) -> Array:
+    def _elements(self, operand: Operand) -> Array:
         b = self.plan.buffers[operand.buffer]
         assert b.dtype is not None
         place = self.ready.places.get(id(operand)) or self._place(operand, b.dtype.numpy.itemsize)
@@ -125,11 +123,6 @@ class Evaluation(RunContext):
         if all(symbols_of(n) <= self.ready.env.keys() for n in operand.layout.numbers):
             self.ready.places[id(operand)] = place
         return place
-
-    def _read(self, operand: Operand) -> Any:
-        if self.plan.buffers[operand.buffer].dtype is None:
-            return self.objects[operand.buffer]
-        return self._view(operand)
 
     def _result(self, operand: Operand) -> Any:
         x = self._read(operand)
@@ -149,49 +142,9 @@ class Evaluation(RunContext):
         base, start = self._base(number)
         return base.ctypes.data + start
 
-    def _host(self, step: Step) -> None:
-        try:
-            results = self._computed(step)
-        except KnError as error:
-            error.add_context(f"node {step.label} ({step.kind})")
-            raise
-        except MemoryError as error:
-            raise OutOfMemoryError(f"node {step.label} ({step.kind}): {error}") from error
-        for operand, result in zip(step.writes, results, strict=True):
-            self._write(operand, result)
-
-    def _computed(self, step: Step) -> list[Any]:
-        reads = [self._read(o) for o in step.reads]
-        results: list[Any] = []
-        if step.node is not None:
-            out = step.node.op.eval(self, *reads)
-            results = list(out) if isinstance(out, tuple) else [out]
-            if step.binds:
-                self._bind_results(step, results)
-        if step.program is not None:
-            extras = [self._read(o) for o in step.extras]
-            arrays = [np.asarray(r) for r in results] + extras
-            results = [np.array(r) for r in step.program.evaluate(self, arrays)]
-        return results
-
-    def _write(self, operand: Operand, result: Any) -> None:
-        b = self.plan.buffers[operand.buffer]
-        if b.dtype is None:
-            self.objects[operand.buffer] = result
-            return
-        target, result = self._view(operand), np.asarray(result)
-        if result.dtype != target.dtype or result.shape != target.shape:
-            raise InternalError(
-                f"a step gave {result.dtype}{list(result.shape)} for {b.name}, expected "
-                f"{target.dtype}{list(target.shape)}. Please report this."
-            )
-        np.copyto(target, result)
-
-    def _bind_results(self, step: Step, results: Sequence[Any]) -> None:
-        assert step.node is not None
-        self.bind_shapes(step.node, results)
-        if self.pending:
-            self.pending = check_constraints(self.pending, self.env, f"node {step.label}: ")
+    def _put(self, operand: Operand, result: Any) -> None:
+        target = self._elements(operand)
+        np.copyto(target, self._checked(operand, target.shape, result))
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:
         """Run a control-flow body on its own plan."""

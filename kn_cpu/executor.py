@@ -19,11 +19,12 @@ from kn_cpu.target import CpuTarget
 from kn_graph.binding import bind_symbols
 from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.dim import Symbol
-from kn_graph.errors import OutOfMemoryError, SymbolError
+from kn_graph.errors import OutOfMemoryError
 from kn_graph.graph import Graph
 from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints
 from kn_graph.variants import check_guards, open_call
+from kn_plan.bound_stages import BoundStages
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Plan
 from kn_plan.planner import plan_graph
@@ -75,6 +76,7 @@ class CpuExecutor:
         tune: whether kernels are chosen by timing, where sizes are known.
         memory_limit: bytes that a call may take beside weights and inputs; None for all there are.
         library: the kernels.
+        stages: plans bound to sizes.
         blocks: memory for runs.
     """
 
@@ -98,7 +100,7 @@ class CpuExecutor:
         self._shapes_decide = not graph.assumed_values
         self._ready, self._bodies = Recent[Ready](), Recent[Ready]()
         self._passed: dict[Graph, list[int] | None] = {}
-        self._bound = Recent[BoundStage]()
+        self.stages = BoundStages(self._bind)
         self.blocks = BlockPool()
         self._lock = Lock()
         self.skeleton(graph)
@@ -181,7 +183,7 @@ class CpuExecutor:
         check_guards(graph, env)
         pending = check_constraints(graph.constraints, env)
         skeleton.plan.check_repeats(env)
-        first, direct = self.bound(skeleton, 0, env), None
+        first, direct = self.stages.at(skeleton, 0, env), None
         if self._is_direct[skeleton]:
             shapes = [x.shape for x in arrays]
             direct = DirectCall(skeleton, first, env, shapes, self.threads)
@@ -236,32 +238,8 @@ class CpuExecutor:
         assert bound is not None, "these are the arrays it is made for"
         return bound
 
-    def bound(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
-        """Return a stage for numbers of its symbols, kept for the next time."""
-        stage = skeleton.stages[index]
-        try:
-            key = (skeleton, index, *[env[s] for s in stage.symbols])
-        except KeyError as error:
-            raise SymbolError(
-                f"the symbolic size {error.args[0].name!r} has no number, since no input shows "
-                "it; give it in dims",
-                name=error.args[0].name,
-            ) from None
-        found = self._bound.get(key)
-        if found is None:
-            with self._lock:
-                found = self._bind(skeleton, index, env)
-            self._bound.keep(key, found)
-        return found
-
     def _bind(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
-        try:
-            found = bind_stage(skeleton, skeleton.stages[index], env)
-        except OverflowError:
-            raise OutOfMemoryError(
-                "the sizes of this call are too large for any memory: a tensor has more than "
-                "2^63 bytes"
-            ) from None
+        found = bind_stage(skeleton, skeleton.stages[index], env)
         check_memory(skeleton.plan, found, self.memory_limit)
         return found
 

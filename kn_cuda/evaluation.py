@@ -13,15 +13,15 @@ from kn_cuda.backend import VECTOR_BYTES, DeviceCall, Memory
 from kn_cuda.bound import BoundCall, BoundLaunch, BoundStage
 from kn_cuda.handed import handed_on
 from kn_cuda.program import DeviceStep
-from kn_graph.context import RunContext
 from kn_graph.dim import evaluate
 from kn_graph.dtype import DType
-from kn_graph.errors import InternalError, KnError, OutOfMemoryError
+from kn_graph.errors import KnError
 from kn_graph.graph import Graph
 from kn_graph.random_bits import RandomStreams
-from kn_graph.reference import check_constraints, owned
+from kn_graph.reference import owned
 from kn_plan.calls import ControlStep, HostStep
 from kn_plan.plan import Home, Operand, Step
+from kn_plan.run import PlanRun
 
 if TYPE_CHECKING:
     from kn_cuda.executor import CudaExecutor, Ready
@@ -31,19 +31,17 @@ __all__ = ["Evaluation"]
 Array = np.ndarray[Any, Any]
 
 
-class Evaluation(RunContext):
+class Evaluation(PlanRun):
     """One run of a plan."""
 
     def __init__(self, executor: CudaExecutor, ready: Ready, streams: RandomStreams) -> None:
-        super().__init__(dict(ready.env), streams)
+        loaded, skeleton = ready.loaded, ready.loaded.skeleton
+        super().__init__(skeleton.plan, ready.env, loaded.objects, ready.pending, streams)
         self.executor, self.backend, self.proof = executor, executor.backend, executor.proof
-        self.skeleton, self.plan = ready.loaded.skeleton, ready.loaded.skeleton.plan
-        self.ready = ready
+        self.ready, self.skeleton = ready, skeleton
         self.addresses = np.zeros(self.skeleton.addresses, np.int64)
-        self.addresses[: len(ready.loaded.addresses)] = ready.loaded.addresses
+        self.addresses[: len(loaded.addresses)] = loaded.addresses
         self.memory: dict[int, Memory] = {}  # of inputs and results
-        self.objects = dict(ready.loaded.objects)
-        self.pending = list(ready.pending)
         self._returned: Container[int] = ()  # results of bodies that stay on the device
 
     def outputs(self, inputs: Sequence[Any], stay: Container[int] = ()) -> dict[str, Any]:
@@ -84,7 +82,7 @@ class Evaluation(RunContext):
     def _bound(self, index: int) -> BoundStage:
         """Return a stage for the numbers known so far; the first one is the same in all runs."""
         found = self.ready.first if index == 0 else None
-        return found or self.executor.bound(self.skeleton, index, self.env)
+        return found or self.executor.stages.at(self.skeleton, index, self.env)
 
     def _stage(self, bound: BoundStage, block: Memory) -> None:
         """Carry a stage out, and look at what its kernels tell."""
@@ -185,11 +183,10 @@ class Evaluation(RunContext):
             self.place(number, self.backend.allocate(nbytes))
         return int(self.addresses[place])
 
-    def _read(self, operand: Operand) -> Any:
+    def _elements(self, operand: Operand) -> Array:
         """Return a copy of an operand in host memory."""
         b = self.plan.buffers[operand.buffer]
-        if b.dtype is None:
-            return self.objects[operand.buffer]
+        assert b.dtype is not None
         layout: Any = operand.layout.at(self.env)
         if 0 in layout.sizes:
             return np.empty(layout.sizes, b.dtype.numpy)
@@ -246,65 +243,31 @@ class Evaluation(RunContext):
 
     # ---- steps that the host computes -------------------------------------------------------
 
-    def _host(self, step: Step) -> None:
-        try:
-            results = self._computed(step)
-        except KnError as error:
-            error.add_context(f"node {step.label} ({step.kind})")
-            raise
-        except MemoryError as error:
-            raise OutOfMemoryError(f"node {step.label} ({step.kind}): {error}") from error
-        for operand, result in zip(step.writes, results, strict=True):
-            self._store(operand, result)
+    def _operands(self, step: Step) -> list[Any]:
+        """Return what the operation of a step reads; what it only hands on stays where it is."""
+        handed = handed_on(step.op)
+        self._returned = handed.results
+        lying = [self._lying(o) if i in handed.operands else None for i, o in enumerate(step.reads)]
+        return [self._read(o) if x is None else x for o, x in zip(step.reads, lying, strict=True)]
 
-    def _computed(self, step: Step) -> list[Any]:
-        stays = handed_on(step.op).operands
-        reads = [self._lying(o) if i in stays else None for i, o in enumerate(step.reads)]
-        reads = [self._read(o) if x is None else x for o, x in zip(step.reads, reads, strict=True)]
-        results: list[Any] = []
-        if step.node is not None:
-            self._returned = handed_on(step.op).results
-            out = step.node.op.eval(self, *reads)
-            results = list(out) if isinstance(out, tuple) else [out]
-            if step.binds:
-                self.bind_shapes(step.node, results)
-                context = f"node {step.label}: "
-                self.pending = check_constraints(self.pending, self.env, context)
-        if step.program is not None:
-            extras = [self._read(o) for o in step.extras]
-            arrays = [np.asarray(r) for r in results] + extras
-            results = [np.array(r) for r in step.program.evaluate(self, arrays)]
-        return results
-
-    def _store(self, operand: Operand, result: Any) -> None:
+    def _put(self, operand: Operand, result: Any) -> None:
         """Bring what the host computed to the device; around it lies what must stay."""
-        b = self.plan.buffers[operand.buffer]
-        if b.dtype is None:
-            self.objects[operand.buffer] = result
-            return
         if isinstance(result, DeviceArray):
             target = self._lying(operand)
             if target is not None and (target.dtype, target.shape) == (result.dtype, result.shape):
                 self.backend.copy(target.memory.address, result.memory.address, result.nbytes)
                 return
             result = result.numpy()
-        result, layout = np.asarray(result), operand.layout.at(self.env)
-        if result.dtype != b.dtype.numpy or result.shape != layout.sizes:
-            raise InternalError(
-                f"a step gave {result.dtype}{list(result.shape)} for {b.name}, expected "
-                f"{b.dtype}{list(layout.sizes)}. Please report this."
-            )
+        layout: Any = operand.layout.at(self.env)
+        found = self._checked(operand, layout.sizes, result)
         address = self._address(operand.buffer)
-        if 0 in result.shape:
+        if 0 in found.shape:
             return
-        span: Any = layout.span
-        (low, high), size, offset = span, b.dtype.itemsize, layout.offset
-        assert isinstance(offset, int)
+        (low, high), size = layout.span, found.itemsize
         whole = self._download(address + low * size, (high - low + 1) * size)
-        flat = whole.view(b.dtype.numpy)
-        strides: Any = [s * size for s in layout.strides]
-        view = np.lib.stride_tricks.as_strided(flat[offset - low :], result.shape, strides)
-        np.copyto(view, result)
+        start = whole.view(found.dtype)[layout.offset - low :]
+        strides = [s * size for s in layout.strides]
+        np.copyto(np.lib.stride_tricks.as_strided(start, found.shape, strides), found)
         self._write(address + low * size, whole)
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:

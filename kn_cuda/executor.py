@@ -25,13 +25,14 @@ from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.dim import Symbol
 from kn_graph.dim_facts import Constraint
 from kn_graph.dtype import DType
-from kn_graph.errors import OutOfMemoryError, SymbolError, UsageError
+from kn_graph.errors import OutOfMemoryError, UsageError
 from kn_graph.graph import Graph
 from kn_graph.interop import as_array
 from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints
 from kn_graph.variants import Call, check_guards, open_call
 from kn_plan.arena import round_up
+from kn_plan.bound_stages import BoundStages
 from kn_plan.options import PlanOptions
 from kn_plan.planner import plan_graph
 from kn_plan.recent import Recent
@@ -109,7 +110,7 @@ class CudaExecutor:
         options: how it runs.
         proof: what happened on the device so far.
         blocks: memory for runs.
-        plans: stages at the sizes of the last calls.
+        stages: plans bound to sizes.
     """
 
     def __init__(
@@ -125,9 +126,14 @@ class CudaExecutor:
         self.blocks = BlockPool(backend)
         self._plan_options = plan_options or PlanOptions()
         self._loaded: dict[Graph, Loaded] = {}
-        self.plans = Recent[BoundStage]()
+        self.stages = BoundStages(self._bind)
         self._lock = Lock()
         self.loaded(graph)
+
+    @property
+    def plans(self) -> Recent[BoundStage]:
+        """What is bound to sizes, and how often it was found."""
+        return self.stages
 
     def loaded(self, graph: Graph | None = None) -> Loaded:
         """Return the plan with kernels and constants of the graph, or of a variant of it."""
@@ -293,37 +299,14 @@ class CudaExecutor:
         check_guards(graph, env)
         pending = check_constraints(graph.constraints, env)
         loaded.skeleton.plan.check_repeats(env)
-        return Ready(loaded, env, self.bound(loaded.skeleton, 0, env), pending)
-
-    def bound(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
-        """Return a stage for numbers of its symbols, kept for the next time."""
-        stage = skeleton.stages[index]
-        try:
-            key = (skeleton, index, *[env[s] for s in stage.symbols])
-        except KeyError as error:
-            raise SymbolError(
-                f"the symbolic size {error.args[0].name!r} has no number, since no input shows "
-                "it; give it in dims",
-                name=error.args[0].name,
-            ) from None
-        found = self.plans.get(key)
-        if found is None:
-            found = self._bind(skeleton, index, env)
-            self.plans.keep(key, found)
-        return found
+        return Ready(loaded, env, self.stages.at(loaded.skeleton, 0, env), pending)
 
     def _bind(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
-        try:
-            found = bind_stage(skeleton, skeleton.stages[index], env, self.backend)
-        except OverflowError:
+        found = bind_stage(skeleton, skeleton.stages[index], env, self.backend)
+        nbytes, available = found.memory.nbytes, self.backend.available_bytes()
+        if nbytes > available:
             raise OutOfMemoryError(
-                "the sizes of this call are too large for any memory: a tensor has more than "
-                "2^63 bytes"
-            ) from None
-        nbytes = found.memory.nbytes
-        if nbytes > self.backend.available_bytes():
-            raise OutOfMemoryError(
-                f"a run needs {nbytes:,} bytes of {self.backend.name}, of which "
-                f"{self.backend.available_bytes():,} are available"
+                f"a run needs {nbytes:,} bytes of {self.backend.name}, of which {available:,} are "
+                "available"
             )
         return found
