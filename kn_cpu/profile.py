@@ -26,58 +26,21 @@ from kn_cpu.native import BoundSteps
 from kn_cpu.peak import MachinePeak
 from kn_cpu.program import NativeRun, Skeleton
 from kn_cpu.ready import Ready
-from kn_graph.dim import Symbol, evaluate
+from kn_graph.dim import Symbol
 from kn_graph.errors import SymbolError
 from kn_graph.graph import Graph
 from kn_graph.random_bits import RandomStreams
 from kn_graph.variants import open_call
 from kn_plan.bodies import named_bodies
-from kn_plan.cost import step_cost
 from kn_plan.numbers import all_numbers
 from kn_plan.plan import Plan, Step
+from kn_plan.step_profile import StepProfile, microseconds, step_profile
 
-__all__ = ["BodyProfile", "Profile", "StepProfile", "profile"]
+__all__ = ["BodyProfile", "Profile", "profile"]
 
 WARM_UP = 2
 
 NANO = 1e-9
-
-
-@dataclass(frozen=True)
-class StepProfile:
-    """One step.
-
-    Attributes:
-        number: its place in the plan.
-        label: the ONNX node that it stands for.
-        kind: the operation of its anchor, or scalar, or copy.
-        instructions: how many nodes of the scalar program, in it or behind the anchor.
-        shape: what is computed.
-        kernels: those that ran, family and name; none for host and control steps.
-        time_us: median over the runs, in microseconds.
-        share: of the sum of all steps.
-        flops: operations.
-        moved_bytes: that have to be read and written at least.
-        bound_us: the least time on this machine.
-        reached: the least time as a part of the measured one.
-        limit: what the least time is due to: compute, memory, launch, nothing.
-        host: why the host runs it; None where kernels do.
-    """
-
-    number: int
-    label: str
-    kind: str
-    instructions: int
-    shape: list[int]
-    kernels: list[str]
-    time_us: float
-    share: float
-    flops: int
-    moved_bytes: int
-    bound_us: float
-    reached: float
-    limit: str
-    host: str | None
 
 
 @dataclass(frozen=True)
@@ -173,8 +136,8 @@ def profile(
         sizes={s.name: n for s, n in env.items()},
         threads=executor.threads,
         runs=len(whole),
-        call_us=_us(statistics.median(whole)),
-        steps_us=_us(total),
+        call_us=microseconds(statistics.median(whole)),
+        steps_us=microseconds(total),
         bound_us=round(sum(s.bound_us for s in steps), 3),
         peak=peak,
         steps=steps,
@@ -352,8 +315,17 @@ def _steps(
     total = sum(seconds)
     of = total if whole is None else whole
     steps = [
-        _step(plan, number, env, peak, seconds[number], of, times, reasons)
-        for number in range(len(plan.steps))
+        step_profile(
+            plan,
+            number,
+            env,
+            seconds=seconds[number],
+            total=of,
+            spec=peak.spec,
+            kernels=times.kernels.get(id(step), []),
+            host=reasons.get(id(step)),
+        )
+        for number, step in enumerate(plan.steps)
     ]
     return steps, total
 
@@ -365,40 +337,4 @@ def _body(b: _Body, peak: MachinePeak, whole: float) -> BodyProfile:
     with suppress(SymbolError):  # sizes that show when it runs only shape what costs are of
         env = all_numbers(b.skeleton.plan.graph, {}, env)[0]
     steps, total = _steps(b.skeleton, b.times, env, peak, whole)
-    return BodyProfile(b.path, b.step, b.name, b.calls, _us(total), steps)
-
-
-def _step(
-    plan: Plan,
-    number: int,
-    env: Mapping[Symbol, int],
-    peak: MachinePeak,
-    seconds: float,
-    total: float,
-    times: _Times,
-    reasons: Mapping[int, str],
-) -> StepProfile:
-    step = plan.steps[number]
-    cost = step_cost(plan, step).at(env)
-    flops, moved = evaluate(cost.flops, {}), evaluate(cost.moved, {})
-    bound = cost.bound(peak.spec(moved))
-    return StepProfile(
-        number=number,
-        label=step.label,
-        kind=step.kind,
-        instructions=len(step.program.instructions) if step.program else 0,
-        shape=[evaluate(n, env) for n in step.shape],
-        kernels=times.kernels.get(id(step), []),
-        time_us=_us(seconds),
-        share=round(seconds / total, 4) if total else 0.0,
-        flops=flops,
-        moved_bytes=moved,
-        bound_us=_us(bound.seconds),
-        reached=round(bound.seconds / seconds, 4) if seconds else 0.0,
-        limit=bound.limit,
-        host=reasons.get(id(step)),
-    )
-
-
-def _us(seconds: float) -> float:
-    return round(seconds * 1e6, 3)
+    return BodyProfile(b.path, b.step, b.name, b.calls, microseconds(total), steps)

@@ -16,13 +16,12 @@ from typing import Any
 from kn_cuda.bound import BoundCall
 from kn_cuda.evaluation import Evaluation
 from kn_cuda.executor import CudaExecutor, Ready
-from kn_graph.dim import evaluate
 from kn_graph.random_bits import RandomStreams
-from kn_plan.cost import step_cost
 from kn_plan.device_spec import CUDA_SPECS, DeviceSpec
 from kn_plan.plan import Step
+from kn_plan.step_profile import StepProfile, microseconds, step_profile
 
-__all__ = ["Profile", "StepProfile", "profile"]
+__all__ = ["DeviceStepProfile", "Profile", "profile"]
 
 WARM_UP = 2
 
@@ -31,40 +30,14 @@ NEXT_BEST = "sm_90"
 
 
 @dataclass(frozen=True)
-class StepProfile:
-    """One step.
+class DeviceStepProfile(StepProfile):
+    """One step on a device.
 
     Attributes:
-        number: its place in the plan.
-        label: the ONNX node that it stands for.
-        kind: the operation of its anchor, or scalar, or copy.
-        shape: what is computed.
         launches: of kernels, in one run.
-        kernels: those that ran, by name.
-        time_us: median over the runs, in microseconds.
-        share: of the sum of all steps.
-        flops: operations.
-        moved_bytes: that have to be read and written at least.
-        bound_us: the least time on the described device.
-        reached: the least time as a part of the measured one.
-        limit: what the least time is due to: compute, memory, launch, nothing.
-        host: why the host runs it; None where kernels do.
     """
 
-    number: int
-    label: str
-    kind: str
-    shape: list[int]
     launches: int
-    kernels: list[str]
-    time_us: float
-    share: float
-    flops: int
-    moved_bytes: int
-    bound_us: float
-    reached: float
-    limit: str
-    host: str | None
 
 
 @dataclass(frozen=True)
@@ -91,7 +64,7 @@ class Profile:
     steps_us: float
     bound_us: float
     launches: int
-    steps: list[StepProfile]
+    steps: list[DeviceStepProfile]
 
 
 class _Marked(Evaluation):
@@ -151,36 +124,27 @@ def profile(
         spec=spec,
         sizes={s.name: n for s, n in run.env.items()},
         runs=runs,
-        steps_us=_us(sum(medians)),
+        steps_us=microseconds(sum(medians)),
         bound_us=round(sum(s.bound_us for s in steps), 3),
         launches=sum(s.launches for s in steps),
         steps=steps,
     )
 
 
-def _step(run: _Marked, number: int, medians: Sequence[float], spec: DeviceSpec) -> StepProfile:
-    step, seconds, total = run.plan.steps[number], medians[number], sum(medians)
-    cost = step_cost(run.plan, step).at(run.env)
-    bound = cost.bound(spec)
+def _step(
+    run: _Marked, number: int, medians: Sequence[float], spec: DeviceSpec
+) -> DeviceStepProfile:
+    step = run.plan.steps[number]
     kernels = run.kernels.get(id(step), Counter())
     reasons = {id(h.step): h.reason for h in run.skeleton.host_steps}
-    return StepProfile(
-        number=number,
-        label=step.label,
-        kind=step.kind,
-        shape=[evaluate(n, run.env) for n in step.shape],
-        launches=kernels.total(),
+    found = step_profile(
+        run.plan,
+        number,
+        run.env,
+        seconds=medians[number],
+        total=sum(medians),
+        spec=lambda moved: spec,
         kernels=sorted(kernels),
-        time_us=_us(seconds),
-        share=round(seconds / total, 4) if total else 0.0,
-        flops=evaluate(cost.flops, {}),
-        moved_bytes=evaluate(cost.moved, {}),
-        bound_us=_us(bound.seconds),
-        reached=round(bound.seconds / seconds, 4) if seconds else 0.0,
-        limit=bound.limit,
         host=reasons.get(id(step)),
     )
-
-
-def _us(seconds: float) -> float:
-    return round(seconds * 1e6, 3)
+    return DeviceStepProfile(**vars(found), launches=kernels.total())

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kn_cpu.profile import Profile, StepProfile
+    from kn_cpu.profile import Profile
+    from kn_plan.step_profile import StepProfile
 
 __all__ = ["Block", "blocks_of", "flame_text"]
 

@@ -24,7 +24,8 @@ from kn_runtime.cli.table import Column, Table, nested_rows
 
 if TYPE_CHECKING:
     from kn_cpu.executor import CpuExecutor
-    from kn_cpu.profile import BodyProfile, Profile, StepProfile
+    from kn_cpu.profile import BodyProfile, Profile
+    from kn_plan.step_profile import StepProfile
 
 __all__ = ["EXAMPLES", "add_arguments", "execute"]
 

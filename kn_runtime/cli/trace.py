@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kn_cpu.profile import Profile, StepProfile
+    from kn_cpu.profile import Profile
+    from kn_plan.step_profile import StepProfile
 
 __all__ = ["placed_steps", "trace_text"]
 

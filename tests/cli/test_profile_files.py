@@ -15,11 +15,12 @@ import pytest
 from kn_cpu.executor import CpuExecutor
 from kn_cpu.native import library
 from kn_cpu.peak import MachinePeak
-from kn_cpu.profile import BodyProfile, Profile, StepProfile, profile
+from kn_cpu.profile import BodyProfile, Profile, profile
 from kn_graph import Graph, load_graph_from_onnx_bytes, optimize_graph
 from kn_plan.device_spec import cpu_spec
 from kn_plan.planner import plan_graph
 from kn_plan.report import plan_report
+from kn_plan.step_profile import StepProfile
 from kn_plan.target import NeutralTarget
 from kn_runtime.cli.flame import blocks_of, flame_text
 from kn_runtime.cli.memory_plot import memory_svg
