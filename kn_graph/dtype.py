@@ -11,7 +11,7 @@ import numpy as np
 
 from kn_graph.errors import DTypeError
 
-__all__ = ["DType", "Kind"]
+__all__ = ["DType", "DTypeLike", "Kind"]
 
 
 class Kind(Enum):
@@ -122,6 +122,22 @@ class DType(Enum):
         return found
 
     @classmethod
+    def of(cls, given: DTypeLike) -> DType:
+        """Return the type that is given, or named.
+
+        Raises:
+            DTypeError: it is no element type, or nothing has this name.
+        """
+        if isinstance(given, cls):
+            return given
+        if isinstance(given, str):
+            return cls.parse(given)
+        raise DTypeError(
+            f"expected an element type or its name, such as 'float32', got {given!r}; "
+            "DType.from_numpy takes those of NumPy"
+        )
+
+    @classmethod
     def parse(cls, text: str) -> DType:
         """Return the type named `text`, such as 'float32' or 'int64'."""
         try:
@@ -138,6 +154,9 @@ class DType(Enum):
         """Return the lower-case name, such as `float32`."""
         return self.text
 
+
+DTypeLike = DType | str
+"""An element type, or its name."""
 
 _BY_CODE = {d.onnx_code: d for d in DType}
 _BY_NUMPY = {d.numpy: d for d in DType}

@@ -24,7 +24,7 @@ from kn_graph.contents import content_of
 from kn_graph.decisions import Decisions
 from kn_graph.dim import Dim, Size, Symbol, SymbolKind, symbol
 from kn_graph.dim_facts import Constraints, SizeError
-from kn_graph.dtype import DType
+from kn_graph.dtype import DType, DTypeLike
 from kn_graph.errors import GraphError, KnError, ShapeError
 from kn_graph.joined import known_sizes
 from kn_graph.known import Exact
@@ -110,7 +110,7 @@ class Graph(
     def input(
         self,
         name: str,
-        dtype: DType | str,
+        dtype: DTypeLike,
         shape: Sequence[int | str | Dim | None],
         *,
         default: np.ndarray[Any, Any] | None = None,
@@ -124,9 +124,8 @@ class Graph(
                 None for a size of its own, or an expression of symbols.
             default: used when the caller gives nothing.
         """
-        dtype = DType.parse(dtype) if isinstance(dtype, str) else dtype
         sizes = tuple(self._declared_size(name, axis, s) for axis, s in enumerate(shape))
-        value = self.input_of_type(name, TensorType(dtype, sizes))
+        value = self.input_of_type(name, TensorType(DType.of(dtype), sizes))
         if default is not None:
             self.defaults[name] = default
         return value
@@ -161,13 +160,13 @@ class Graph(
         """Add an array. It must not be changed afterwards."""
         return self.push(Constant(constant_array(array), origin))
 
-    def scalar(self, number: Any, dtype: DType) -> Value:
+    def scalar(self, number: Any, dtype: DTypeLike) -> Value:
         """Add a constant of rank 0; integer types take no other number than the one given."""
-        return self.constant(scalar_array(number, dtype))
+        return self.constant(scalar_array(number, DType.of(dtype)))
 
-    def size_tensor(self, content: Any, dtype: DType = DType.INT64) -> Value:
+    def size_tensor(self, content: Any, dtype: DTypeLike = DType.INT64) -> Value:
         """Add an integer tensor whose elements are sizes: a constant where all are numbers."""
-        content = np.asarray(content, object)
+        dtype, content = DType.of(dtype), np.asarray(content, object)
         values = tuple(content.ravel().tolist())
         if all(isinstance(v, int) for v in values):
             return self.constant(content.astype(dtype.numpy))

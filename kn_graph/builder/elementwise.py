@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kn_graph.builder.base import Builder
+from kn_graph.dtype import DType, DTypeLike
 from kn_graph.ops.elementwise import Binary, BitCast, Cast, Compare, Select, Unary
 
 if TYPE_CHECKING:
     from kn_graph.cast import RoundMode
-    from kn_graph.dtype import DType
     from kn_graph.value import Value
 
 __all__ = ["ElementwiseBuilder"]
@@ -38,14 +38,14 @@ class ElementwiseBuilder(Builder):
         return self.push(Select(), condition, x, y)
 
     def cast(
-        self, x: Value, dtype: DType, *, saturate: bool = True, round_mode: RoundMode = "up"
+        self, x: Value, dtype: DTypeLike, *, saturate: bool = True, round_mode: RoundMode = "up"
     ) -> Value:
         """Convert the element type; see `Cast`."""
-        return self.push(Cast(dtype, saturate, round_mode), x)
+        return self.push(Cast(DType.of(dtype), saturate, round_mode), x)
 
-    def bit_cast(self, x: Value, dtype: DType) -> Value:
+    def bit_cast(self, x: Value, dtype: DTypeLike) -> Value:
         """Reinterpret the bits of each element."""
-        return self.push(BitCast(dtype), x)
+        return self.push(BitCast(DType.of(dtype)), x)
 
     def add(self, x: Value, y: Value) -> Value:
         """Add."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from kn_graph.builder.base import Builder, normalize_axes, normalize_axis
 from kn_graph.dim import size_prod
-from kn_graph.dtype import DType
+from kn_graph.dtype import DType, DTypeLike
 from kn_graph.errors import ShapeError
 from kn_graph.ops.cumulative import Cumulative, CumulativeFn
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
@@ -122,9 +122,9 @@ class IndexBuilder(Builder):
             why = f"index {i} exists in axis {axis} of {x.name}, which has size {n}"
             self.require_ge(n, i + 1 if i >= 0 else -i, why)
 
-    def iota(self, length: Size, dtype: DType = DType.INT64) -> Value:
+    def iota(self, length: Size, dtype: DTypeLike = DType.INT64) -> Value:
         """Return the integers from 0 up to `length`, exclusive."""
-        return self.push(Iota(length, dtype))
+        return self.push(Iota(length, DType.of(dtype)))
 
     # ---- sorting and searching --------------------------------------------------------------
 
@@ -191,12 +191,13 @@ class IndexBuilder(Builder):
         self,
         distribution: Distribution,
         shape: Sequence[Size],
-        dtype: DType = DType.FLOAT32,
+        dtype: DTypeLike = DType.FLOAT32,
         *,
         key: int | None = None,
     ) -> Value:
         """Draw numbers, uniform in [0, 1) or normal; `key` fixes the seed, else the run does."""
-        return self.push(Random(distribution, tuple(shape), dtype, self._new_stream(), key))
+        op = Random(distribution, tuple(shape), DType.of(dtype), self._new_stream(), key)
+        return self.push(op)
 
     def _new_stream(self) -> int:
         """A number that no other node of this graph, its bodies or the graphs around uses."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kn_graph.builder.base import Builder, normalize_axes, normalize_axis
 from kn_graph.dim import Size, size_prod
+from kn_graph.dtype import DType, DTypeLike
 from kn_graph.errors import ShapeError
 from kn_graph.ops.attention import Attention
 from kn_graph.ops.conv import Conv, ConvTranspose
@@ -18,7 +19,6 @@ from kn_graph.sizes import broadcast_shapes
 from kn_graph.types import format_shape
 
 if TYPE_CHECKING:
-    from kn_graph.dtype import DType
     from kn_graph.value import Value
 
 __all__ = ["NnBuilder"]
@@ -31,7 +31,7 @@ class NnBuilder(Builder):
 
     # ---- products ---------------------------------------------------------------------------
 
-    def matmul(self, x: Value, y: Value, *, out_dtype: DType | None = None) -> Value:
+    def matmul(self, x: Value, y: Value, *, out_dtype: DTypeLike | None = None) -> Value:
         """Multiply matrices as NumPy does: leading axes broadcast, rank 1 is a row or a column.
 
         Args:
@@ -46,7 +46,7 @@ class NnBuilder(Builder):
         row, column = x.rank == 1, y.rank == 1
         x = self.unsqueeze(x, [0]) if row else x
         y = self.unsqueeze(y, [1]) if column else y
-        out = self._matrices(x, y, None if out_dtype is x.dtype is y.dtype else out_dtype)
+        out = self._matrices(x, y, _wider(out_dtype, x, y))
         drop = [axis for axis, vector in ((-2, row), (-1, column)) if vector]
         return self.squeeze(out, drop) if drop else out
 
@@ -80,7 +80,7 @@ class NnBuilder(Builder):
         dilations: Sequence[int] | None = None,
         pads: SizePairs | None = None,
         groups: int = 1,
-        out_dtype: DType | None = None,
+        out_dtype: DTypeLike | None = None,
     ) -> Value:
         """Convolve.
 
@@ -100,7 +100,7 @@ class NnBuilder(Builder):
             _steps(dilations, rank),
             _pads(pads, rank),
             groups,
-            None if out_dtype is x.dtype is w.dtype else out_dtype,
+            _wider(out_dtype, x, w),
         )
         return self._add_bias(self.push(op, x, w), bias)
 
@@ -115,7 +115,7 @@ class NnBuilder(Builder):
         pads: SizePairs | None = None,
         output_padding: Sequence[Size] | None = None,
         groups: int = 1,
-        out_dtype: DType | None = None,
+        out_dtype: DTypeLike | None = None,
     ) -> Value:
         """Apply the transpose of a convolution.
 
@@ -137,7 +137,7 @@ class NnBuilder(Builder):
             _pads(pads, rank),
             (0,) * rank if output_padding is None else tuple(output_padding),
             groups,
-            None if out_dtype is x.dtype is w.dtype else out_dtype,
+            _wider(out_dtype, x, w),
         )
         return self._add_bias(self.push(op, x, w), bias)
 
@@ -267,7 +267,7 @@ class NnBuilder(Builder):
         right: int | None = None,
         offset: Size = 0,
         softcap: float | None = None,
-        softmax_dtype: DType | None = None,
+        softmax_dtype: DTypeLike | None = None,
     ) -> Value:
         """Apply scaled dot product attention; see `Attention`.
 
@@ -286,11 +286,18 @@ class NnBuilder(Builder):
             softmax_dtype: element type that the softmax is computed in, where wider.
         """
         right = 0 if causal else right
-        op = Attention(scale, left, right, offset, softcap, softmax_dtype)
+        wide = None if softmax_dtype is None else DType.of(softmax_dtype)
+        op = Attention(scale, left, right, offset, softcap, wide)
         operands = [q, k, v]
         if bias is not None:
             operands.append(self.broadcast(bias, (*q.shape[:3], k.shape[2])))
         return self.push(op, *operands, *(() if lengths is None else (lengths,)))
+
+
+def _wider(dtype: DTypeLike | None, *operands: Value) -> DType | None:
+    """Return the element type of a result, where operands have others."""
+    found = None if dtype is None else DType.of(dtype)
+    return None if all(x.dtype is found for x in operands) else found
 
 
 def _steps(numbers: Sequence[int] | None, rank: int) -> tuple[int, ...]:

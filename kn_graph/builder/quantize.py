@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kn_graph.builder.base import Builder
-from kn_graph.dtype import DType, Kind
+from kn_graph.dtype import DType, DTypeLike, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,9 +52,9 @@ class QuantizeBuilder(Builder):
         scale: Value,
         zero_point: Value | None = None,
         *,
-        dtype: DType = DType.UINT8,
+        dtype: DTypeLike = DType.UINT8,
         saturate: bool = True,
-        precision: DType = DType.FLOAT32,
+        precision: DTypeLike = DType.FLOAT32,
     ) -> Value:
         """Round x / scale to `dtype` and add the zero point (ONNX QuantizeLinear).
 
@@ -70,14 +70,14 @@ class QuantizeBuilder(Builder):
             precision: the type that the division is rounded to.
         """
         quotient = self.binary("div", self.cast(x, precision), self.cast(scale, precision))
-        return self._rounded(quotient, zero_point, dtype, saturate)
+        return self._rounded(quotient, zero_point, DType.of(dtype), saturate)
 
     def requantize(
-        self, x: Value, scale: Value, zero_point: Value | None, *, dtype: DType
+        self, x: Value, scale: Value, zero_point: Value | None, *, dtype: DTypeLike
     ) -> Value:
         """Round x * scale to an integer type and add the zero point; x is an int32 sum."""
         product = self.binary("mul", self.cast(x, DType.FLOAT32), scale)
-        return self._rounded(product, zero_point, dtype, saturate=True)
+        return self._rounded(product, zero_point, DType.of(dtype), saturate=True)
 
     def _rounded(self, x: Value, zero_point: Value | None, dtype: DType, saturate: bool) -> Value:
         # halves of integers and the sum with a zero point need more than half precision
@@ -89,12 +89,12 @@ class QuantizeBuilder(Builder):
             x = self.binary("add", x, self.cast(zero_point, x.dtype))
         return self.clamp_cast(x, dtype) if dtype.is_int else self.cast(x, dtype, saturate=saturate)
 
-    def clamp_cast(self, x: Value, dtype: DType) -> Value:
+    def clamp_cast(self, x: Value, dtype: DTypeLike) -> Value:
         """Cut floats to the range of an integer type and convert; a NaN becomes the least number.
 
         Exact for types of at most 16 bits.
         """
-        low, high = (self.scalar(bound, x.dtype) for bound in integer_range(dtype))
+        low, high = (self.scalar(bound, x.dtype) for bound in integer_range(DType.of(dtype)))
         x = self.select(self.compare("gt", x, low), x, low)
         return self.cast(self.binary("min", x, high), dtype)
 
@@ -104,7 +104,7 @@ class QuantizeBuilder(Builder):
         scale: Value,
         zero_point: Value | None = None,
         *,
-        dtype: DType = DType.FLOAT32,
+        dtype: DTypeLike = DType.FLOAT32,
     ) -> Value:
         """Return (x - zero_point) * scale in `dtype` (ONNX DequantizeLinear).
 

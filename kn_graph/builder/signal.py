@@ -10,7 +10,7 @@ import numpy as np
 
 from kn_graph.builder.base import Builder, normalize_axis
 from kn_graph.dim import Size, floordiv, size_max
-from kn_graph.dtype import DType
+from kn_graph.dtype import DType, DTypeLike
 from kn_graph.errors import ShapeError
 from kn_graph.ops.signal import Dft
 
@@ -88,7 +88,7 @@ class SignalBuilder(Builder):
         return self.dft(x, 2, onesided=onesided)
 
     def cosine_window(
-        self, length: Size, weights: Sequence[float], dtype: DType, *, periodic: bool = True
+        self, length: Size, weights: Sequence[float], dtype: DTypeLike, *, periodic: bool = True
     ) -> Value:
         """Return a window: the sum over k of weights[k] * cos(k * 2 pi i / N) for i < length.
 

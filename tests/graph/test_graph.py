@@ -12,6 +12,7 @@ import pytest
 from kn_graph import DType, Graph, Value, cpu_eval_graph
 from kn_graph.errors import DTypeError, GraphError, KnError, ShapeError
 from kn_graph.ops.layout import Concat
+from kn_graph.ops.random import Random
 
 F32 = np.float32
 
@@ -290,6 +291,43 @@ def test_bad_calls_are_typed_errors(name: str, call: Callable[[Graph, Value], An
     with pytest.raises(ShapeError):
         call(g, x)
     g.verify()
+
+
+TYPED: tuple[tuple[str, Callable[[Graph, Value, Any], Value]], ...] = (
+    ("int32", lambda g, x, t: g.scalar(3, t)),
+    ("float32", lambda g, x, t: g.scalar(0.5, t)),
+    ("int32", lambda g, x, t: g.size_tensor([4, 2], t)),
+    ("float64", lambda g, x, t: g.cast(x, t)),
+    ("int32", lambda g, x, t: g.bit_cast(x, t)),
+    ("int32", lambda g, x, t: g.iota(4, t)),
+    ("float64", lambda g, x, t: g.random("uniform", [2], t, key=1)),
+    ("int8", lambda g, x, t: g.quantize(x, g.scalar(0.5, "float32"), dtype=t)),
+    ("float64", lambda g, x, t: g.quantize(x, g.scalar(0.5, "float32"), precision=t)),
+    ("int8", lambda g, x, t: g.requantize(x, g.scalar(0.5, "float32"), None, dtype=t)),
+    ("int8", lambda g, x, t: g.clamp_cast(x, t)),
+    ("float64", lambda g, x, t: g.dequantize(x, g.scalar(0.5, "float32"), dtype=t)),
+    ("float64", lambda g, x, t: g.matmul(x, x, out_dtype=t)),
+    ("float64", lambda g, x, t: g.conv(*images(g, x), out_dtype=t)),
+    ("float64", lambda g, x, t: g.conv_transpose(*images(g, x), out_dtype=t)),
+    ("float64", lambda g, x, t: g.attention(*[images(g, x)[0]] * 3, softmax_dtype=t)),
+    ("float64", lambda g, x, t: g.cosine_window(4, [0.5, 0.5], t)),
+)
+
+
+def images(g: Graph, x: Value) -> list[Value]:
+    return [g.view(x, [1, 1, 4, 4])] * 2
+
+
+@pytest.mark.parametrize(("dtype", "call"), TYPED)
+def test_element_types_may_be_named(dtype: str, call: Callable[[Graph, Value, Any], Value]) -> None:
+    g = Graph()
+    x = g.input("x", "float32", [4, 4])
+    named, given = call(g, x, dtype), call(g, x, DType.parse(dtype))
+    assert named.type == given.type
+    assert named is given or isinstance(named.node.op, Random)
+    for wrong in ("float33", np.float32):
+        with pytest.raises(DTypeError, match="element type"):
+            call(g, x, wrong)
 
 
 def test_bad_types_are_typed_errors() -> None:
