@@ -181,6 +181,8 @@ def _drawing() -> Iterator[Finding]:
 
 
 def _surroundings() -> Iterator[Finding]:
+    from kn_cuda.cache import cache_folder
+
     for name in VARIABLES:
         if name in os.environ:
             yield Finding("variables", name, "ok", os.environ[name])
@@ -194,13 +196,6 @@ def _surroundings() -> Iterator[Finding]:
     free = shutil.disk_usage(next(p for p in (folder, *folder.parents) if p.exists())).free
     if free < 2**28:
         yield Finding("caches", "disk", "wrong", f"{free / 2**20:.0f} MiB free", "free some space")
-
-
-def cache_folder() -> Path:
-    """Return where compiled GPU kernels are kept: KN_CACHE_DIR, else the user's cache folder."""
-    if os.environ.get("KN_CACHE_DIR"):
-        return Path(os.environ["KN_CACHE_DIR"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kn-engine"
 
 
 SECTIONS: tuple[Callable[[], Iterator[Finding]], ...] = (

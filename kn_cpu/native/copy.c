@@ -2,6 +2,7 @@
 // element by element. See kn_copy.h.
 #include "kn_copy.h"
 #include "axes.h"
+#include "element.h"
 #include "transpose.h"
 
 #include <stddef.h>
@@ -9,15 +10,6 @@
 enum { TILE = 64 }; // elements of each side of a transposed tile
 
 // ---- single elements and runs -----------------------------------------------------------------
-
-INL void move_element(char *out, const char *x, int64_t bytes) {
-    switch (bytes) {
-    case 1: memcpy(out, x, 1); break;
-    case 2: memcpy(out, x, 2); break;
-    case 4: memcpy(out, x, 4); break;
-    default: memcpy(out, x, 8); break;
-    }
-}
 
 // Steps are in bytes; `bytes` is constant where this is inlined.
 INL void move_strided(char *out, int64_t out_step, const char *x, int64_t x_step, int64_t count, int64_t bytes) {

@@ -1,6 +1,7 @@
 // Reading and writing elements at indices that are data. See kn_gather.h.
 #include "kn_gather.h"
 #include "axes.h"
+#include "element.h"
 
 #include <stddef.h>
 
@@ -56,15 +57,6 @@ INL int pointed(const gather_t *t, int64_t place, int64_t *offset) {
         *offset += at * t->pairs[2 * i + 1];
     }
     return 1;
-}
-
-INL void move_element(char *out, const char *x, int64_t bytes) {
-    switch (bytes) {
-    case 1: memcpy(out, x, 1); break;
-    case 2: memcpy(out, x, 2); break;
-    case 4: memcpy(out, x, 4); break;
-    default: memcpy(out, x, 8); break;
-    }
 }
 
 // ---- runs of indices that have an element each --------------------------------------------------

@@ -2,7 +2,7 @@
 // folded tap by tap. Else the rows of a window are folded into one padded row, and that along itself.
 // See kn_pool.h.
 #include "kn_pool.h"
-#include "axes.h"
+#include "planes.h"
 #include "rows.h"
 
 #include <stddef.h>
@@ -182,33 +182,19 @@ static void pool(const int64_t *n, char *const *p, char *scratch, int64_t begin,
     pool_t t = {.n = n, .max = n[KN_POOL_FN] == KN_POOL_MAX, .mean = n[KN_POOL_FN] == KN_POOL_MEAN};
     t.start = t.max ? -__builtin_inff() : 0.0f;
     t.counts = (float *)(void *)scratch;
-    kn_axes lead;
-    kn_axes_read(&lead, n + KN_POOL_AXES, (int)n[KN_POOL_LEAD], 2);
-    int64_t plane = n[KN_POOL_OUT + D] * n[KN_POOL_OUT + H], width = n[KN_POOL_OUT + W], units = n[KN_POOL_UNITS];
-    if (kn_axes_count(&lead) * plane * width == 0) return;
+    const kn_planes planes =
+        kn_planes_read(n + KN_POOL_AXES, (int)n[KN_POOL_LEAD], n + KN_POOL_OUT, n + KN_POOL_OUT_STRIDE);
+    const int64_t width = n[KN_POOL_OUT + W], units = n[KN_POOL_UNITS];
+    if (planes.total == 0) return;
     t.row = t.counts + (width + VF - 1) / VF * VF;
     for (int64_t i = 0; i < width; i++) t.counts[i] = (float)taps_at(&t, W, i).counted;
-    kn_axes_sort(&lead);
-    kn_axes_merge(&lead);
-    int last = lead.rank - 1;
-    int64_t columns = 0;
-    if (last >= 0 && lead.stride[0][last] == 1 && lead.stride[1][last] == 1) {
-        columns = lead.size[last];
-        lead.rank--;
-    }
-    int64_t total = kn_axes_count(&lead) * plane;
-    int64_t row = kn_share(total, units, begin), stop = kn_share(total, units, end);
-    for (; row < stop; row++) {
-        kn_place at;
-        kn_place_at(&at, &lead, row / plane);
-        int64_t d = row % plane / n[KN_POOL_OUT + H], h = row % n[KN_POOL_OUT + H];
-        const float *x = (const float *)(const void *)p[1] + at.offset[1];
-        float *out = (float *)(void *)p[0] + at.offset[0];
-        out += d * n[KN_POOL_OUT_STRIDE + D] + h * n[KN_POOL_OUT_STRIDE + H];
-        if (columns)
-            row_of_channels(&t, out, x, d, h, columns);
+    int64_t number = kn_share(planes.total, units, begin), stop = kn_share(planes.total, units, end);
+    for (; number < stop; number++) {
+        const kn_plane_row row = kn_plane_row_at(&planes, p, number);
+        if (planes.columns)
+            row_of_channels(&t, row.out, row.x, row.d, row.h, planes.columns);
         else
-            row_of_windows(&t, out, x, d, h);
+            row_of_windows(&t, row.out, row.x, row.d, row.h);
     }
 }
 

@@ -1,7 +1,7 @@
 // Resampling of up to three axes by tables of neighbours and weights. Vectors lie along a contiguous
 // other axis (channels last); else rows are blended into one row, which is then sampled. See kn_resize.h.
 #include "kn_resize.h"
-#include "axes.h"
+#include "planes.h"
 #include "rows.h"
 
 #include <stddef.h>
@@ -119,32 +119,17 @@ static void row_of_samples(const resize_t *t, float *out, const float *x, const 
 
 static void resize(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {
     resize_t t = {n, p, (float *)(void *)scratch};
-    kn_axes lead;
-    kn_axes_read(&lead, n + KN_RESIZE_AXES, (int)n[KN_RESIZE_LEAD], 2);
-    int64_t plane = n[KN_RESIZE_OUT + D] * n[KN_RESIZE_OUT + H], units = n[KN_RESIZE_UNITS];
-    if (kn_axes_count(&lead) * plane * n[KN_RESIZE_OUT + W] == 0) return;
-    kn_axes_sort(&lead);
-    kn_axes_merge(&lead);
-    int last = lead.rank - 1;
-    int64_t columns = 0;
-    if (last >= 0 && lead.stride[0][last] == 1 && lead.stride[1][last] == 1) {
-        columns = lead.size[last];
-        lead.rank--;
-    }
-    int64_t total = kn_axes_count(&lead) * plane;
-    int64_t row = kn_share(total, units, begin), stop = kn_share(total, units, end);
-    for (; row < stop; row++) {
-        kn_place at;
-        kn_place_at(&at, &lead, row / plane);
-        int64_t d = row % plane / n[KN_RESIZE_OUT + H], h = row % n[KN_RESIZE_OUT + H];
-        const float *x = (const float *)(const void *)p[1] + at.offset[1];
-        float *out = (float *)(void *)p[0] + at.offset[0];
-        out += d * n[KN_RESIZE_OUT_STRIDE + D] + h * n[KN_RESIZE_OUT_STRIDE + H];
-        taps_t taps[SPATIAL] = {taps_at(&t, D, d), taps_at(&t, H, h)};
-        if (columns)
-            row_of_channels(&t, out, x, taps, columns);
+    const kn_planes planes =
+        kn_planes_read(n + KN_RESIZE_AXES, (int)n[KN_RESIZE_LEAD], n + KN_RESIZE_OUT, n + KN_RESIZE_OUT_STRIDE);
+    const int64_t units = n[KN_RESIZE_UNITS];
+    int64_t number = kn_share(planes.total, units, begin), stop = kn_share(planes.total, units, end);
+    for (; number < stop; number++) {
+        const kn_plane_row row = kn_plane_row_at(&planes, p, number);
+        taps_t taps[SPATIAL] = {taps_at(&t, D, row.d), taps_at(&t, H, row.h)};
+        if (planes.columns)
+            row_of_channels(&t, row.out, row.x, taps, planes.columns);
         else
-            row_of_samples(&t, out, x, taps);
+            row_of_samples(&t, row.out, row.x, taps);
     }
 }
 

@@ -2,6 +2,7 @@
 // all differ. Few are selected by a heap of the best ones so far; many are merged. See kn_sort.h.
 #include "kn_sort.h"
 #include "axes.h"
+#include "element.h"
 
 #include <stddef.h>
 
@@ -146,15 +147,6 @@ static const entry_t *sorted(const int64_t *n, const char *x, entry_t *entries) 
     select_entries(n, x, entries, count, fn);
     sort_heap(entries, count);
     return entries;
-}
-
-INL void move_element(char *out, const char *x, int64_t bytes) {
-    switch (bytes) {
-    case 1: memcpy(out, x, 1); break;
-    case 2: memcpy(out, x, 2); break;
-    case 4: memcpy(out, x, 4); break;
-    default: memcpy(out, x, 8); break;
-    }
 }
 
 static void top_k(const int64_t *n, char *const *p, char *scratch, int64_t begin, int64_t end) {

@@ -1,10 +1,9 @@
 // Products for attention: part[i][j] = sum over k of left[i][k] * right[k][j], with a left operand of
 // any strides, which is never packed, and a right one that is a panel in scratch, [depth][KN_PANEL].
-//
-// The accumulators are variables with names, made by macros: compilers do not keep arrays of vectors
-// in registers reliably. Rows go in threes, so that one pointer and one index address three of them.
+// Rows go in threes, so that one pointer and one index address three of them.
 #pragma once
 #include "axes.h"
+#include "each.h"
 #include "simd.h"
 
 enum { KN_PANEL = 2 * VF };
@@ -30,19 +29,6 @@ typedef void (*kn_strided_tile)(float *part, const float *left, int64_t row, int
 #define ROW_9 g3[0]
 #define ROW_10 g3[row]
 #define ROW_11 g3[2 * row]
-
-#define EACH_1(X) X(0)
-#define EACH_2(X) EACH_1(X) X(1)
-#define EACH_3(X) EACH_2(X) X(2)
-#define EACH_4(X) EACH_3(X) X(3)
-#define EACH_5(X) EACH_4(X) X(4)
-#define EACH_6(X) EACH_5(X) X(5)
-#define EACH_7(X) EACH_6(X) X(6)
-#define EACH_8(X) EACH_7(X) X(7)
-#define EACH_9(X) EACH_8(X) X(8)
-#define EACH_10(X) EACH_9(X) X(9)
-#define EACH_11(X) EACH_10(X) X(10)
-#define EACH_12(X) EACH_11(X) X(11)
 
 #define START(i) vf u##i = {0}, v##i = {0};
 #define LOAD(i) u##i = ld(part + i * KN_PANEL), v##i = ld(part + i * KN_PANEL + VF);
