@@ -1,8 +1,8 @@
 """Reading and writing elements at indices that are data: see `native/kn_gather.h`.
 
 Every call has a pointer `status` to three int64 that are 0 before: `status[0]` becomes 1 where an
-index does not exist, `status[1]` such an index and `status[2]` its place in an index tuple;
-`index_error` makes the error of it.
+index does not exist, `status[1]` such an index and `status[2]` its place in an index tuple: see
+`kn_plan.statuses.index_status`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from kn_cpu.axes import KernelCall, axes_numbers, strides_over, units_for
 from kn_graph.dim import Size
 from kn_graph.dtype import DType, Kind
-from kn_graph.errors import ExecutionError
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.scatter import ScatterElements, ScatterFn, ScatterND
 from kn_plan.layout import StridedLayout
@@ -22,7 +21,6 @@ __all__ = [
     "gather_call",
     "gather_elements_call",
     "gather_nd_call",
-    "index_error",
     "scatter_elements_call",
     "scatter_nd_call",
 ]
@@ -34,21 +32,6 @@ _INTEGERS = {Kind.INT: 2, Kind.UINT: 3}
 UNIT_BYTES = 1 << 16
 UNIT = 1 << 13
 """Elements of a work unit where each has an index of its own."""
-
-
-def index_error(status: Sequence[int], axis: int, shape: Sequence[int]) -> ExecutionError | None:
-    """Return the error that a status tells of, or None.
-
-    Args:
-        status: what the kernel left.
-        axis: the indexed axis, the first one of a tuple.
-        shape: of the tensor that indices point into.
-    """
-    if not status[0]:
-        return None
-    at = axis + status[2]
-    text = f"index {status[1]} is out of range for axis {at} of size {shape[at]}"
-    return ExecutionError(text)
 
 
 def can_combine(fn: str, dtype: DType) -> bool:

@@ -56,13 +56,13 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Status:
-    """Three int64 that are 0 before a stage, and tell of an error behind it.
+    """Three int64 that are 0 before a stage; the first is 1 behind it where something is wrong.
 
     Attributes:
-        error: makes the error of what the kernel left and the numbers of symbols; None for none.
+        error: makes the error of what the kernel left and the numbers of symbols.
     """
 
-    error: Callable[[Sequence[int], Mapping[Symbol, int]], KnError | None]
+    error: Callable[[Sequence[int], Mapping[Symbol, int]], KnError]
 
 
 Pointer = Operand | Constant | Table | Status | None

@@ -117,8 +117,8 @@ class StagePlaces:
             return
         rows = words.reshape(len(self.statuses), -1).tolist()
         for (status, step), row in zip(self.statuses, rows, strict=True):
-            error = status.error(row, env)
-            if error is not None:
+            if row[0]:
+                error = status.error(row, env)
                 error.add_context(f"node {step.label} ({step.kind})")
                 raise error
 

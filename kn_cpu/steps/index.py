@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,21 +15,20 @@ from kn_cpu.gather import (
     gather_call,
     gather_elements_call,
     gather_nd_call,
-    index_error,
     scatter_elements_call,
     scatter_nd_call,
 )
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.steps.wide import FLOATS, widened
-from kn_graph.dim import Symbol, evaluate
+from kn_graph.dim import Symbol
 from kn_graph.dtype import DType
-from kn_graph.errors import KnError
 from kn_graph.op import Op
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_plan.calls import Status, Table, UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
+from kn_plan.statuses import index_status
 
 __all__ = [
     "Indices",
@@ -80,7 +79,7 @@ def _gathered(low: Lowering, step: Step, op: Op, make: Make, axis: int) -> Calls
         op, out.layout, x.layout, indices.layout,
         dtype=low.dtype(x), index_dtype=low.dtype(indices),
     )  # fmt: skip
-    return [NativeCall("gather", call, (out, x, indices, index_status(step, axis, x)))]
+    return [NativeCall("gather", call, (out, x, indices, _status(axis, x)))]
 
 
 def _scatter(
@@ -100,27 +99,19 @@ def _scattered(
         op, out.layout, updates.layout, indices.layout,
         dtype=low.dtype(x), index_dtype=low.dtype(indices),
     )  # fmt: skip
-    pointers = (out, updates, indices, index_status(step, axis, x))
+    pointers = (out, updates, indices, _status(axis, x))
     return [low.copy(out, x), NativeCall("gather", call, pointers)]
 
 
-def index_status(step: Step, axis: int, indexed: Operand) -> Status:
+def _status(axis: int, indexed: Operand) -> Status:
     """Return what tells of an index that does not exist.
 
     Args:
-        step: whose kernel reports it.
         axis: the indexed axis, the first one of a tuple.
         indexed: what indices point into.
     """
-
-    def error(words: Sequence[int], env: Mapping[Symbol, int]) -> KnError | None:
-        sizes = [evaluate(n, env) for n in indexed.layout.sizes]
-        found = index_error(words, axis, sizes)
-        if found is not None:
-            found.add_context(f"node {step.label} ({step.kind})")
-        return found
-
-    return Status(error)
+    sizes = indexed.layout.sizes
+    return index_status(range(axis, len(sizes)), sizes[axis:])
 
 
 def gathered_along(low: Lowering, out: Operand, x: Operand, axes: Mapping[int, Indices]) -> Calls:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kn_cpu.calls import NativeCall
@@ -17,13 +17,13 @@ from kn_cpu.recurrent import (
     recurrent_products,
     steps_come_first,
 )
-from kn_graph.dim import Size, Symbol, evaluate
+from kn_graph.dim import Size, evaluate
 from kn_graph.dtype import DType
-from kn_graph.errors import ExecutionError
 from kn_graph.ops.recurrent import Recurrent
-from kn_plan.calls import Pointer, Status, UnsupportedError
+from kn_plan.calls import Pointer, UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
+from kn_plan.statuses import lengths_status
 
 __all__ = ["recurrent"]
 
@@ -41,7 +41,7 @@ def recurrent(low: Lowering, step: Step, op: Recurrent) -> Calls:
     products, calls = _products(low, op, x, w)
     call = recurrent_call(op, low.registers, products.layout, at)
     weights, packing = _weights(low, op, r)
-    status = _status(x.layout.sizes[0]) if "lengths" in given else None
+    status = lengths_status(x.layout.sizes[0]) if "lengths" in given else None
     pointers = (
         y, y_h, y_c[0] if y_c else None, products, weights,
         *(given.get(n) for n in ("bias", "lengths", "initial_h", "initial_c", "peepholes")),
@@ -110,13 +110,3 @@ def _weights(low: Lowering, op: Recurrent, r: Operand) -> tuple[Pointer, Calls]:
         return low.pack(r, evaluate(size, {}), "recurrent", call), []
     packed = low.temporary(DType.FLOAT32, (size,))
     return packed, [NativeCall("recurrent", call, (r, packed))]
-
-
-def _status(steps: Size) -> Status:
-    def error(found: Sequence[int], env: Mapping[Symbol, int]) -> ExecutionError | None:
-        if not found[0]:
-            return None
-        text = f"sequence_lens holds {found[1]}; the sequences have {evaluate(steps, env)} steps"
-        return ExecutionError(text)
-
-    return Status(error)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from kn_cpu.calls import NativeCall
 from kn_cpu.fill import report_call
 from kn_cpu.lowering import Calls, Lowering
@@ -15,11 +13,10 @@ from kn_cpu.reduce import (
     reduce_to_call,
 )
 from kn_cpu.steps.extremes import whole_extreme
-from kn_graph.dim import Symbol, evaluate, size_min, size_sum
-from kn_graph.errors import ExecutionError, KnError
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
-from kn_plan.calls import Status, UnsupportedError
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Step
+from kn_plan.statuses import reduction_status, sizes_differ
 
 __all__ = ["arg_reduce", "reduce", "reduce_to"]
 
@@ -37,19 +34,9 @@ def reduce_to(low: Lowering, step: Step, op: ReduceTo) -> Calls:
     (x,), (out,) = step.reads, step.writes
     _check(low, step, op)
     old, new = x.layout.sizes, out.layout.sizes
-    wrong = [(m - 1) * (m - n) for n, m in zip(old, new, strict=True)]
-
-    def error(words: Sequence[int], env: Mapping[Symbol, int]) -> KnError | None:
-        if not words[0]:
-            return None
-        sizes = ([evaluate(n, env) for n in shape] for shape in (old, new))
-        found = ExecutionError("cannot reduce {} to {}".format(*sizes))
-        found.add_context(f"node {step.label} ({step.kind})")
-        return found
-
     call = reduce_to_call(op.fn, low.dtype(x), out.layout, x.layout)
-    guard = size_min(1, size_sum([n * n for n in wrong]))
-    report = NativeCall("fill", report_call(), (Status(error),), guard)
+    told = reduction_status(old, new)
+    report = NativeCall("fill", report_call(), (told,), sizes_differ(old, new))
     return [report, NativeCall("reduce", call, (out, x))]
 
 

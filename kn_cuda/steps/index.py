@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kn_cuda.axes import blocks_for, in_order, joined
@@ -12,15 +11,14 @@ from kn_cuda.copy import RAW_DTYPES
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.scalar import add_end
 from kn_cuda.types import compute_type, raw_type, storage_type
-from kn_graph.dim import Size, Symbol, evaluate, size_prod
+from kn_graph.dim import Size, evaluate, size_prod
 from kn_graph.dtype import DType
-from kn_graph.errors import ExecutionError, KnError
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_graph.types import Shape
-from kn_plan.calls import Status
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
+from kn_plan.statuses import index_status
 
 __all__ = ["gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd"]
 
@@ -72,33 +70,20 @@ class Pointing:
             axes, step = (op.axis,), 0
         return cls(indices, axes, tuple(shape[a] for a in axes), step)
 
-    def add(self, low: Lowering, b: KernelBuilder, step: Step, jumps: Shape) -> None:
+    def add(self, low: Lowering, b: KernelBuilder, jumps: Shape) -> None:
         """Give a kernel its indices.
 
         Args:
             low: the lowering of the plan.
             b: the kernel.
-            step: whose kernel it is.
             jumps: by how much an index moves along each axis.
         """
         b.constant("DEPTH", len(self.axes))
         b.reads("indices", *low.typed(self.indices))
-        b.writes("status", self._status(step), "int64_t")
+        b.writes("status", index_status(self.axes, self.sizes), "int64_t")
         b.number("index_step", self.step)
         b.numbers("bounds", self.sizes)
         b.numbers("jumps", jumps)
-
-    def _status(self, step: Step) -> Status:
-        def error(words: Sequence[int], env: Mapping[Symbol, int]) -> KnError | None:
-            if not words[0]:
-                return None
-            _, index, place = words
-            size = evaluate(self.sizes[place], env)
-            return ExecutionError(
-                f"index {index} is out of range for axis {self.axes[place]} of size {size}"
-            )
-
-        return Status(error)
 
 
 # ---- reading ------------------------------------------------------------------------------------
@@ -149,7 +134,7 @@ def _gathered(
     order = in_order(step.writes[0].layout.strides)
     b = KernelBuilder("index", "gather_each", low.threads)
     pointing = Pointing.of(op, x.layout.sizes, indices)
-    pointing.add(low, b, step, tuple(x.layout.strides[a] for a in pointing.axes))
+    pointing.add(low, b, tuple(x.layout.strides[a] for a in pointing.axes))
     sizes, rows = joined(
         *(tuple(t[a] for a in order) for t in (step.shape, strides, index_strides))
     )
@@ -251,7 +236,7 @@ class _Scatter:
         b = self._begun("scatter_link", count, written=True)
         plain = StridedLayout.contiguous(self.targets).strides
         axes = self.pointing.axes
-        self.pointing.add(self.low, b, self.step, tuple(plain[a] for a in axes))
+        self.pointing.add(self.low, b, tuple(plain[a] for a in axes))
         strides = self.pointing.indices.layout.strides[: len(self.tuples)]
         sizes, rows = joined(self.tuples, self.starts, strides)
         b.numbers("sizes", sizes)

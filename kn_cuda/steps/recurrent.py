@@ -11,14 +11,14 @@ from kn_cuda.expression import literal
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.steps.matmul import product
 from kn_cuda.types import compute_type, wide
-from kn_graph.dim import Size, Symbol, evaluate
+from kn_graph.dim import Size, evaluate
 from kn_graph.dtype import DType
-from kn_graph.errors import ExecutionError, KnError
 from kn_graph.ops.recurrent import CELLS, Activation, Recurrent
 from kn_graph.scalar import c_statements, scalar_function
-from kn_plan.calls import Status, UnsupportedError
+from kn_plan.calls import UnsupportedError
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
+from kn_plan.statuses import lengths_status
 
 __all__ = ["recurrent"]
 
@@ -123,7 +123,7 @@ class _Layer:
                 b.numbers(name, operand.layout.strides)
                 continue
             b.number("length_step", operand.layout.strides[0])
-            b.writes("status", _status(steps), "int64_t")
+            b.writes("status", lengths_status(steps), "int64_t")
         b.code(self._activations(dtype))
         return b.launch(blocks_for(batch * op.directions, 1))
 
@@ -162,14 +162,3 @@ def _function(name: str, activation: Activation, limit: float | None, dtype: DTy
         lines = [f"x = x < {low} ? {low} : x > {high} ? {high} : x;", *lines]
     body = "".join(f"    {line}\n" for line in [*lines, f"return {result};"])
     return f"KN_DEVICE static Acc {name}(Acc x) {{\n{body}}}"
-
-
-def _status(steps: Size) -> Status:
-    def error(words: Sequence[int], env: Mapping[Symbol, int]) -> KnError | None:
-        if not words[0]:
-            return None
-        return ExecutionError(
-            f"sequence_lens holds {words[1]}; the sequences have {evaluate(steps, env)} steps"
-        )
-
-    return Status(error)

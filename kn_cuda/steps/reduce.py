@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kn_cuda.axes import blocks_for, in_order, joined
 from kn_cuda.builder import KernelBuilder
@@ -11,12 +11,12 @@ from kn_cuda.elements import Axes, Elements, Front, read_places
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.reduction import FEW, Reduction
 from kn_cuda.types import compute_type
-from kn_graph.dim import Size, Symbol, evaluate, size_min, size_prod, size_sum
-from kn_graph.errors import ExecutionError, KnError
+from kn_graph.dim import Size, size_prod
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
 from kn_plan.calls import Status
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Step
+from kn_plan.statuses import reduction_status, sizes_differ
 
 __all__ = ["arg_reduce", "reduce", "reduce_to"]
 
@@ -38,15 +38,7 @@ def reduce_to(low: Lowering, step: Step, op: ReduceTo) -> Calls:
     """Reduce the axes whose size becomes 1; sizes that are neither 1 nor the same are an error."""
     x = step.reads[0]
     old, new = x.layout.sizes, step.shape
-    wrong = [(m - 1) * (m - n) for n, m in zip(old, new, strict=True)]
-    bad = size_min(1, size_sum([n * n for n in wrong]))
-
-    def error(words: Sequence[int], env: Mapping[Symbol, int]) -> KnError | None:
-        if not words[0]:
-            return None
-        sizes = ([evaluate(n, env) for n in shape] for shape in (old, new))
-        return ExecutionError("cannot reduce {} to {}".format(*sizes))
-
+    bad = sizes_differ(old, new)
     # along an axis that stays there is one element to reduce, and along another all of them
     order = in_order(x.layout.strides)
     steps = tuple(x.layout.strides[a] for a in order)
@@ -55,7 +47,7 @@ def reduce_to(low: Lowering, step: Step, op: ReduceTo) -> Calls:
     elements = Elements(tuple(read_places(low, x, None)), kept, gone)
     reduction = Reduction(op.fn, low.dtype(x), elements, guard=1 - bad)
     calls = reduction.calls(low, lambda b: low.end(b, step, order))
-    return calls if bad == 0 else [_report(Status(error), bad), *calls]
+    return calls if bad == 0 else [_report(reduction_status(old, new), bad), *calls]
 
 
 def _report(status: Status, guard: Size) -> Launch:

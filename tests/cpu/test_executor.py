@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -49,6 +50,39 @@ def test_generated_models(name: str, optimize: bool) -> None:
     graph = optimize_graph(graph) if optimize else graph
     feeds = inputs(name)
     assert_agree(cpu_eval_graph(graph, feeds), executor(graph).eval(feeds))
+
+
+def bad_index(g: Graph) -> dict[str, Any]:
+    g.output("y", g.gather(g.input("x", "float32", ["n"]), g.input("i", "int64", [2])))
+    return {"x": np.zeros(3, np.float32), "i": np.array([0, 7])}
+
+
+def bad_length(g: Graph) -> dict[str, Any]:
+    x, lengths = g.input("x", "float32", ["n", 1, 2]), g.input("lengths", "int32", [1])
+    w, r = (g.constant(np.ones((1, 3, k), np.float32)) for k in (2, 3))
+    g.output("y", g.recurrent("rnn", x, w, r, lengths=lengths)[0])
+    return {"x": np.zeros((4, 1, 2), np.float32), "lengths": np.array([9], np.int32)}
+
+
+def bad_reduction(g: Graph) -> dict[str, Any]:
+    x, shape = g.input("x", "float32", ["n"]), g.input("shape", "int64", [1])
+    g.output("y", g.reduce_to("sum", x, g.read_sizes(shape)))
+    return {"x": np.zeros(4, np.float32), "shape": np.array([3])}
+
+
+@pytest.mark.parametrize("build", [bad_index, bad_length, bad_reduction])
+def test_what_kernels_find_wrong_reads_as_the_reference_has_it(
+    build: Callable[[Graph], dict[str, Any]],
+) -> None:
+    graph = Graph()
+    feeds = build(graph)
+    with pytest.raises(ExecutionError) as expected:
+        cpu_eval_graph(graph, feeds)
+    run = executor(graph)
+    assert all(s.reads_sizes for s in run.skeleton().host_steps)
+    with pytest.raises(ExecutionError) as found:
+        run.eval(feeds)
+    assert str(found.value) == str(expected.value)
 
 
 @pytest.mark.parametrize("name", ["residual_cnn", "transformer_layer", "unet_block"])

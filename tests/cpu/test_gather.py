@@ -13,7 +13,6 @@ from kn_cpu.gather import (
     gather_call,
     gather_elements_call,
     gather_nd_call,
-    index_error,
     scatter_elements_call,
     scatter_nd_call,
 )
@@ -21,6 +20,7 @@ from kn_graph.dtype import DType
 from kn_graph.errors import ExecutionError
 from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.scatter import ScatterElements, ScatterND
+from kn_plan.statuses import index_status
 from tests.cpu.check import Array, check, reference, stored
 from tests.cpu.rows import layout_of, run
 
@@ -97,7 +97,7 @@ def test_an_index_out_of_range_is_reported(bad: int) -> None:
         indices,
         status,
     )
-    error = index_error(status.tolist(), 0, x.shape)
+    error = index_status((0,), x.shape[:1]).error(status.tolist(), {})
     with pytest.raises(ExecutionError) as expected:
         reference(Gather(0), x, indices)
     assert str(error) == str(expected.value)
@@ -191,4 +191,5 @@ def test_an_error_in_a_tuple_names_its_axis() -> None:
     run(call, out, x, indices, status)
     with pytest.raises(ExecutionError) as expected:
         reference(GatherND(), x, indices)
-    assert str(index_error(status.tolist(), 0, x.shape)) == str(expected.value)
+    error = index_status((0, 1), x.shape[:2]).error(status.tolist(), {})
+    assert str(error) == str(expected.value)
