@@ -18,7 +18,7 @@ from kn_cpu.product import Registers, round_up
 from kn_graph.dim import Size, ceildiv, size_max
 from kn_graph.dtype import DType
 
-__all__ = ["Dot", "Factors", "Finish", "Target", "Weights", "has_fast_dot", "shared_block"]
+__all__ = ["Dot", "Factors", "Finish", "Target", "Weights", "shared_block"]
 
 Array = np.ndarray[Any, Any]
 
@@ -40,11 +40,6 @@ class Dot(IntEnum):
     def group(self) -> int:
         """How many elements of a row are multiplied at a time."""
         return 2 if self is Dot.PAIRS else 4
-
-
-def has_fast_dot(registers: Registers) -> bool:
-    """Return whether four products of 8 bits are one instruction."""
-    return registers.vector == 16
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ class Factors:
         for dtype in (left, right):
             if dtype not in TYPES:
                 raise ValueError(f"its kernel multiplies integers of 8 and 16 bits, not {dtype}")
-        short = has_fast_dot(registers) and DType.INT16 not in (left, right)
+        short = registers.quads and DType.INT16 not in (left, right)
         dot = Dot.PAIRS if not short else Dot.S8 if right is DType.INT8 else Dot.U8
         return cls(depth, dot, left, right)
 
@@ -117,7 +112,7 @@ class Weights:
         """Return weights [matrices, depth, cols] in the fewest bits, and their lows."""
         depth, dtype = w.shape[1], DType.from_numpy(w.dtype)
         lows = None
-        if dtype is DType.INT16 and left is not DType.INT16 and has_fast_dot(registers) and w.size:
+        if dtype is DType.INT16 and left is not DType.INT16 and registers.quads and w.size:
             low, high = int(w.min()), int(w.max())
             if low >= -128 and high <= 127:
                 w, dtype = w.astype(np.int8), DType.INT8

@@ -32,10 +32,12 @@ class Registers:
     Attributes:
         vector: floats of a vector.
         rows: of a tile.
+        quads: whether four products of 8 bits are one instruction.
     """
 
     vector: int
     rows: int
+    quads: bool = False
 
     @property
     def panel(self) -> int:
@@ -51,7 +53,8 @@ class Registers:
 REGISTERS: Mapping[str, Registers] = {
     "base": Registers(4, 6),
     "avx2": Registers(8, 6),
-    "avx512": Registers(16, 12),
+    "avxvnni": Registers(8, 6, quads=True),
+    "avx512": Registers(16, 12, quads=True),
 }
 """By the name of the instruction set."""
 

@@ -61,7 +61,7 @@ CUDA_SPECS: Mapping[str, DeviceSpec] = {
 CYCLES = 2.5e9
 """Clock of a core that is taken where nothing was measured."""
 
-FLOPS_A_CYCLE = {"base": 8, "avx2": 32, "avx512": 64, "neon": 16}
+FLOPS_A_CYCLE = {"base": 8, "avx2": 32, "avxvnni": 32, "avx512": 64, "neon": 16}
 """Of a core: fused multiply-adds of float32, two units wide."""
 
 CPU_BANDWIDTH = 15e9
@@ -71,7 +71,7 @@ def cpu_spec(isa: str, threads: int) -> DeviceSpec:
     """Return what a CPU may reach; nothing is measured.
 
     Args:
-        isa: instruction set of the kernels: base, avx2, avx512, neon.
+        isa: instruction set of the kernels: base, avx2, avxvnni, avx512, neon.
         threads: how many work.
     """
     flops = FLOPS_A_CYCLE[isa] * CYCLES * threads

@@ -1,7 +1,7 @@
 """The libraries of native kernels: which one this processor runs, and how it is called.
 
 `library()` gives the best one, or None with the reason in `unavailable_reason()`. The environment
-variable KN_CPU_ISA (base, avx2 or avx512) forces another one, for tests and measurements;
+variable KN_CPU_ISA (base, avx2, avxvnni or avx512) forces another one, for tests and measurements;
 KN_CPU_NATIVE names another folder of libraries, such as those built with a sanitizer.
 """
 

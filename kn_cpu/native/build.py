@@ -64,10 +64,14 @@ class Isa:
     Attributes:
         name: in the name of the library, and what `KN_CPU_ISA` says.
         flags: for the compiler.
+        own: the files that are compiled for it; all where there is no `like`.
+        like: the instruction set whose objects the others are.
     """
 
     name: str
     flags: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    like: str = ""
 
 
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2", "-mpopcnt")
@@ -75,6 +79,7 @@ _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"
 _X86 = (
     Isa("base", ("-msse4.2", "-mpopcnt")),
     Isa("avx2", _AVX2),
+    Isa("avxvnni", (*_AVX2, "-mavxvnni"), ("integer_dot", "integer_depthwise"), "avx2"),
     Isa("avx512", (*_AVX2, *_AVX512, "-mprefer-vector-width=512")),
 )
 
@@ -122,24 +127,44 @@ def build(
     Raises:
         BuildError: the compiler failed.
     """
-    compile_jobs, link_jobs = [], []
-    for isa in isas() if only is None else only:
-        flags, folder = (*compiler, *FLAGS, *isa.flags, *extra), work / isa.name
-        files = sorted(sources.glob("*.c"))
-        objects = tuple(folder / f"{f.stem}.o" for f in files)
-        for file, made in zip(files, objects, strict=True):
-            listed = made.with_suffix(".d")  # the headers that it includes
-            own = FILE_FLAGS.get(file.stem, ())
-            command = (*flags, *own, "-MMD", "-MF", str(listed), "-c", str(file))
-            compile_jobs.append(_Job(command, (file,), made, folder, listed))
+    compile_jobs: dict[Path, _Job] = {}
+    link_jobs = []
+    known = {isa.name: isa for isa in isas()}
+    for isa in known.values() if only is None else only:
+        if isa.like and not _knows(compiler, isa.flags):
+            continue  # an old compiler
+        objects = []
+        for file in sorted(sources.glob("*.c")):
+            shared = isa.like and file.stem not in isa.own
+            job = _compilation(compiler, known[isa.like] if shared else isa, file, work, extra)
+            objects.append(compile_jobs.setdefault(job.made, job).made)
+        command = (*compiler, *FLAGS, *isa.flags, *extra, "-shared", *map(str, objects), "-lm")
         library = target / library_name(isa.name)
-        link = (*flags, "-shared", *map(str, objects), "-lm")
-        link_jobs.append(_Job(link, objects, library, folder))
+        link_jobs.append(_Job(command, tuple(objects), library, work / isa.name))
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        compiled = list(pool.map(_Job.run, compile_jobs))
+        compiled = list(pool.map(_Job.run, compile_jobs.values()))
     for job in link_jobs:
         job.run()
-    return [job.made for job, ran in zip(compile_jobs, compiled, strict=True) if ran]
+    return [job.made for job, ran in zip(compile_jobs.values(), compiled, strict=True) if ran]
+
+
+def _compilation(
+    compiler: Sequence[str], isa: Isa, file: Path, work: Path, extra: Sequence[str]
+) -> _Job:
+    """Return what compiles a file for an instruction set."""
+    folder = work / isa.name
+    made = folder / f"{file.stem}.o"
+    listed = made.with_suffix(".d")  # the headers that it includes
+    own = FILE_FLAGS.get(file.stem, ())
+    flags = (*compiler, *FLAGS, *isa.flags, *extra, *own)
+    command = (*flags, "-MMD", "-MF", str(listed), "-c", str(file))
+    return _Job(command, (file,), made, folder, listed)
+
+
+def _knows(compiler: Sequence[str], flags: Sequence[str]) -> bool:
+    """Return whether a compiler knows flags."""
+    command = [*compiler, *flags, "-x", "c", "-E", "-"]
+    return subprocess.run(command, input=b"", capture_output=True, check=False).returncode == 0
 
 
 def build_extension(compiler: Sequence[str], target: Path, work: Path) -> Path | None:

@@ -20,6 +20,10 @@ INL vi kn_wrapping(vi a, vi b) { return (vi)((vu)a + (vu)b); }
 INL vi kn_dot_pairs(vi sum, vi a, vi b) {
     return (vi)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
 }
+#elif defined(__AVXVNNI__)
+INL vi kn_dot_pairs(vi sum, vi a, vi b) {
+    return (vi)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+}
 #elif defined(__AVX512BW__)
 INL vi kn_dot_pairs(vi sum, vi a, vi b) {
     return kn_wrapping(sum, (vi)_mm512_madd_epi16((__m512i)a, (__m512i)b));
@@ -37,6 +41,22 @@ INL vi kn_dot_pairs(vi sum, vi a, vi b) {
     const vi low = ((vi)((vu)a << 16) >> 16) * ((vi)((vu)b << 16) >> 16);
     return kn_wrapping(kn_wrapping(sum, (a >> 16) * (b >> 16)), low);
 }
+#endif
+
+// sum + the products of the four numbers of 8 bits in each lane, unsigned ones with signed ones;
+// where there is no such instruction, numbers of 8 bits are widened and multiplied in pairs
+#if defined(__AVX512VNNI__)
+#define KN_HAS_QUADS 1
+INL vi kn_dot_quads(vi sum, vi a, vi b) {
+    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+}
+#elif defined(__AVXVNNI__)
+#define KN_HAS_QUADS 1
+INL vi kn_dot_quads(vi sum, vi a, vi b) {
+    return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+}
+#else
+#define KN_HAS_QUADS 0
 #endif
 
 // One tile: part = start + left * right.

@@ -15,13 +15,9 @@ INL vi dot_16(vi sum, vi a, vi b, vi flip) {
     (void)flip;
     return kn_dot_pairs(sum, a, b);
 }
-#if defined(__AVX512VNNI__)
-INL vi dot_s8(vi sum, vi a, vi b, vi flip) {
-    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)(a ^ flip), (__m512i)b);
-}
-INL vi dot_u8(vi sum, vi a, vi b, vi flip) {
-    return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)b, (__m512i)(a ^ flip));
-}
+#if KN_HAS_QUADS
+INL vi dot_s8(vi sum, vi a, vi b, vi flip) { return kn_dot_quads(sum, a ^ flip, b); }
+INL vi dot_u8(vi sum, vi a, vi b, vi flip) { return kn_dot_quads(sum, b, a ^ flip); }
 #endif
 
 #define ROW_0 p0
@@ -135,21 +131,21 @@ INL vi dot_u8(vi sum, vi a, vi b, vi flip) {
     NARROW(kind, 3) NARROW(kind, 4) NARROW(kind, 5) NARROW(kind, 6) MORE(NARROW, kind)
 
 ALL(16)
-#if defined(__AVX512VNNI__)
+#if KN_HAS_QUADS
 ALL(s8)
 ALL(u8)
 #endif
 
 const kn_dot kn_dot_wide[KN_DOT_KINDS][KN_MR + 1] = {
     [KN_DOT_16] = TABLE(16, wide),
-#if defined(__AVX512VNNI__)
+#if KN_HAS_QUADS
     [KN_DOT_S8] = TABLE(s8, wide),
     [KN_DOT_U8] = TABLE(u8, wide),
 #endif
 };
 const kn_dot kn_dot_narrow[KN_DOT_KINDS][KN_MR + 1] = {
     [KN_DOT_16] = TABLE(16, narrow),
-#if defined(__AVX512VNNI__)
+#if KN_HAS_QUADS
     [KN_DOT_S8] = TABLE(s8, narrow),
     [KN_DOT_U8] = TABLE(u8, narrow),
 #endif

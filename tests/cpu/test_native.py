@@ -16,7 +16,7 @@ import pytest
 
 from kn_cpu import native
 from kn_cpu.native import STEP, NativeLibrary
-from kn_cpu.native.build import SOURCES, BuildError, build, find_compiler, isas, library_name
+from kn_cpu.native.build import SOURCES, BuildError, Isa, build, find_compiler, isas, library_name
 from kn_graph.errors import DeviceUnavailableError, InternalError, OutOfMemoryError
 
 COMPILER = find_compiler()
@@ -72,6 +72,28 @@ def test_only_what_is_out_of_date_is_compiled(sources: Path, tmp_path: Path) -> 
     (sources / "two.c").unlink()
     assert made("-DFLAG") == []
     assert "two" not in library.read_bytes().decode("latin1")
+
+
+@needs_compiler
+def test_an_instruction_set_like_another_compiles_its_own_files_alone(
+    sources: Path, tmp_path: Path
+) -> None:
+    assert COMPILER is not None
+    base = isas()[0]
+    alike = Isa("alike", ("-DALIKE",), ("one",), base.name)
+    (sources / "one.c").write_text(
+        "#ifdef ALIKE\nint one(void) { return 11; }\n#else\nint one(void) { return 1; }\n#endif\n"
+    )
+    unknown = Isa("unknown", ("-mno-processor-has-this",), ("one",), base.name)
+    chosen = (base, alike, unknown)
+    made = build(COMPILER, tmp_path, tmp_path / "work", sources=sources, only=chosen)
+    assert sorted(f"{p.parent.name}/{p.name}" for p in made) == [
+        "alike/one.o", f"{base.name}/one.o", f"{base.name}/two.o",
+    ]  # fmt: skip
+    for isa, number in ((base, 1), (alike, 11)):
+        assert call(tmp_path / library_name(isa.name), "one") == number
+        assert call(tmp_path / library_name(isa.name), "two") == 2
+    assert not (tmp_path / library_name("unknown")).exists()
 
 
 @needs_compiler
