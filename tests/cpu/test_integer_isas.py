@@ -19,7 +19,8 @@ SHAPES = ((1, 300, 70), (2, 7, 16), (7, 13, 9), (13, 64, 33))
 def products(left: str, right: str) -> tuple[Graph, dict[str, np.ndarray]]:
     """Return products of matrices, and convolutions of all channels and of each by itself."""
     rng = np.random.default_rng(0)
-    g, feeds = Graph("integers"), {}
+    g = Graph("integers")
+    feeds: dict[str, np.ndarray] = {}
 
     def given(*shape: int) -> tuple[str, np.ndarray]:
         name = f"x{len(feeds)}"
