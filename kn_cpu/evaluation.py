@@ -125,9 +125,9 @@ class Evaluation(PlanRun):
         return place
 
     def _result(self, operand: Operand) -> Any:
-        x = self._read(operand)
         if operand.buffer in self.objects:
-            return owned(x)
+            return owned(self.objects[operand.buffer])
+        x = self._elements(operand)
         if operand.buffer in self.skeleton.fresh and x.flags.c_contiguous:
             return x  # nobody else has it
         return np.array(x, order="C")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -100,7 +101,7 @@ class CpuExecutor:
         self._shapes_decide = not graph.assumed_values
         self._ready, self._bodies = Recent[Ready](), Recent[Ready]()
         self._passed: dict[Graph, list[int] | None] = {}
-        self.stages = BoundStages(self._bind)
+        self.stages = BoundStages(partial(_bound, memory_limit))
         self.blocks = BlockPool()
         self._lock = Lock()
         self.skeleton(graph)
@@ -238,10 +239,14 @@ class CpuExecutor:
         assert bound is not None, "these are the arrays it is made for"
         return bound
 
-    def _bind(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
-        found = bind_stage(skeleton, skeleton.stages[index], env)
-        check_memory(skeleton.plan, found, self.memory_limit)
-        return found
+
+def _bound(
+    most: int | None, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]
+) -> BoundStage:
+    """Return a stage that fits into memory, of which it may take so many bytes."""
+    found = bind_stage(skeleton, skeleton.stages[index], env)
+    check_memory(skeleton.plan, found, most)
+    return found
 
 
 def _key(arrays: Sequence[Any], dims: Mapping[str, int] | None) -> tuple[Any, ...]:

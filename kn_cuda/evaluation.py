@@ -204,8 +204,9 @@ class Evaluation(PlanRun):
         return np.lib.stride_tricks.as_strided(start, layout.sizes, strides, writeable=False)
 
     def _result(self, operand: Operand) -> Any:
-        x = self._read(operand)
-        return owned(x) if operand.buffer in self.objects else np.array(x, order="C")
+        if operand.buffer in self.objects:
+            return owned(self.objects[operand.buffer])
+        return np.array(self._elements(operand), order="C")
 
     def _lying(self, operand: Operand) -> DeviceArray | None:
         """Return an operand where it lies; None where it is no dense array on the device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from math import prod
 from threading import Lock
@@ -126,7 +127,7 @@ class CudaExecutor:
         self.blocks = BlockPool(backend)
         self._plan_options = plan_options or PlanOptions()
         self._loaded: dict[Graph, Loaded] = {}
-        self.stages = BoundStages(self._bind)
+        self.stages = BoundStages(partial(_bound, backend))
         self._lock = Lock()
         self.loaded(graph)
 
@@ -301,12 +302,15 @@ class CudaExecutor:
         loaded.skeleton.plan.check_repeats(env)
         return Ready(loaded, env, self.stages.at(loaded.skeleton, 0, env), pending)
 
-    def _bind(self, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]) -> BoundStage:
-        found = bind_stage(skeleton, skeleton.stages[index], env, self.backend)
-        nbytes, available = found.memory.nbytes, self.backend.available_bytes()
-        if nbytes > available:
-            raise OutOfMemoryError(
-                f"a run needs {nbytes:,} bytes of {self.backend.name}, of which {available:,} are "
-                "available"
-            )
-        return found
+
+def _bound(
+    backend: Backend, skeleton: Skeleton, index: int, env: Mapping[Symbol, int]
+) -> BoundStage:
+    """Return a stage that fits into the memory of a device."""
+    found = bind_stage(skeleton, skeleton.stages[index], env, backend)
+    nbytes, available = found.memory.nbytes, backend.available_bytes()
+    if nbytes > available:
+        raise OutOfMemoryError(
+            f"a run needs {nbytes:,} bytes of {backend.name}, of which {available:,} are available"
+        )
+    return found

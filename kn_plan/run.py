@@ -82,8 +82,9 @@ class PlanRun(RunContext, ABC):
             results = list(out) if isinstance(out, tuple) else [out]
             if step.binds:
                 self.bind_shapes(step.node, results)
-                where = f"node {step.label}: "
-                self.pending = check_constraints(self.pending, self.env, where)
+                if self.pending:
+                    where = f"node {step.label}: "
+                    self.pending = check_constraints(self.pending, self.env, where)
         if step.program is not None:
             extras = [self._read(o) for o in step.extras]
             arrays = [np.asarray(r) for r in results] + extras

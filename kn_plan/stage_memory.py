@@ -34,6 +34,7 @@ class StageMemory:
 
     Attributes:
         arena: the buffers that are born here.
+        members: their numbers.
         symbols: what their sizes depend on.
         capacity: their places.
         count: how many buffers there are, temporaries of all stages included.
@@ -44,6 +45,7 @@ class StageMemory:
     """
 
     arena: Arena
+    members: Ints
     symbols: tuple[Symbol, ...]
     capacity: CapacityArena
     count: int
@@ -71,7 +73,7 @@ class StageMemory:
         if float(allocation.sizes.sum(dtype=np.float64)) + workspace >= MOST_BYTES:
             raise OverflowError(f"an arena of {allocation.sizes.sum()} bytes")
         places = np.zeros(self.count + len(self.statuses), np.int64)
-        places[np.array(self.arena.members, np.intp)] = allocation.offsets
+        places[self.members] = allocation.offsets
         places[self.temporaries] = allocation.total + numbers[self.temporary_offsets]
         end = allocation.total + -(-workspace // ALIGNMENT) * ALIGNMENT
         nbytes = end + STATUS_BYTES * len(self.statuses)
@@ -171,6 +173,7 @@ class MemoryWriter:
         binder = sizes.binder()
         return StageMemory(
             self.arena,
+            np.array(self.arena.members, np.int64),
             binder.symbols,
             CapacityArena(binder, self.arena.lives),
             len(self.buffers),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -209,3 +211,16 @@ def test_bodies_follow_sizes_that_only_the_graph_around_shows() -> None:
         for flag in (True, False):
             feeds: dict[str, Any] = {"c": np.array(flag), "x": np.ones(size, np.float32)}
             assert_agree(cpu_eval_graph(g, feeds), run.eval(feeds))
+
+
+def test_an_executor_that_nobody_holds_frees_its_weights_at_once() -> None:
+    graph = optimize_graph(load_graph_from_onnx_bytes(model_bytes("if_loop")))
+    run = executor(graph)
+    run.eval(inputs("if_loop"))
+    kept = weakref.ref(run.skeleton())
+    gc.disable()
+    try:
+        del run
+        assert kept() is None, "a full collection would have to find it"
+    finally:
+        gc.enable()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any
@@ -184,3 +186,16 @@ def test_texts_of_kernels_are_the_same_each_time() -> None:
         texts.append(unit_text(CudaExecutor(g, host_backend()).loaded().skeleton.kernels))
     assert texts[0] == texts[1]
     assert launched(CudaExecutor(g, host_backend()), "scalar_map") == 0
+
+
+def test_an_executor_that_nobody_holds_frees_device_memory_at_once() -> None:
+    run = CudaExecutor(optimize_graph(load_graph_from_onnx_bytes(model_bytes("if_loop"))),
+                       host_backend(), HOST)  # fmt: skip
+    run.eval(inputs("if_loop"))
+    kept = weakref.ref(run.loaded())
+    gc.disable()
+    try:
+        del run
+        assert kept() is None, "a full collection would have to find it"
+    finally:
+        gc.enable()
