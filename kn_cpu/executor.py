@@ -17,7 +17,6 @@ from kn_cpu.native import NativeLibrary
 from kn_cpu.program import Skeleton
 from kn_cpu.ready import Ready
 from kn_cpu.target import CpuTarget
-from kn_graph.binding import bind_symbols
 from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.dim import Symbol
 from kn_graph.errors import OutOfMemoryError
@@ -25,13 +24,14 @@ from kn_graph.graph import Graph
 from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import check_constraints
 from kn_graph.variants import check_guards, open_call
+from kn_plan.bound_bodies import BoundBodies
 from kn_plan.bound_stages import BoundStages
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Plan
 from kn_plan.planner import plan_graph
 from kn_plan.recent import Recent
 
-__all__ = ["CpuExecutor", "passed_inputs"]
+__all__ = ["CpuExecutor"]
 
 Array = np.ndarray[Any, Any]
 
@@ -99,8 +99,7 @@ class CpuExecutor:
         self._is_direct: dict[Skeleton, bool] = {}
         self._names = [v.name for v in graph.inputs]
         self._shapes_decide = not graph.assumed_values
-        self._ready, self._bodies = Recent[Ready](), Recent[Ready]()
-        self._passed: dict[Graph, list[int] | None] = {}
+        self._ready, self._bodies = Recent[Ready](), BoundBodies[Ready]()
         self.stages = BoundStages(partial(_bound, memory_limit))
         self.blocks = BlockPool()
         self._lock = Lock()
@@ -153,24 +152,15 @@ class CpuExecutor:
         self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], streams: RandomStreams
     ) -> list[Any]:
         """Run a control-flow body where some symbols have numbers already."""
-        if body not in self._passed:
-            self._passed[body] = passed_inputs(body)
-        passed = self._passed[body]
+        passed = self._bodies.passed(body, inputs)
         if passed is not None:
-            return [inputs[i] for i in passed]
+            return passed
         ready = self.body_ready(body, inputs, env)
         return list(self._evaluated(ready, inputs, streams).values())
 
     def body_ready(self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int]) -> Ready:
         """Return a control-flow body for its inputs, where some symbols have numbers already."""
-        key = (body, *_key(inputs, None), *env.items())
-        ready = self._bodies.get(key)
-        if ready is None:
-            known = bind_symbols(body.inputs, list(inputs), env)
-            ready = self.ready(body, inputs, known)
-            if all(isinstance(x, np.ndarray) for x in inputs):
-                self._bodies.keep(key, ready)
-        return ready
+        return self._bodies.at(body, inputs, env, lambda known: self.ready(body, inputs, known))
 
     def ready(self, graph: Graph, arrays: Sequence[Any], env: Mapping[Symbol, int]) -> Ready:
         """Return a graph for numbers of the symbols that its inputs show.
@@ -253,11 +243,3 @@ def _key(arrays: Sequence[Any], dims: Mapping[str, int] | None) -> tuple[Any, ..
     """Return what a binding is found by; what is no array has no shape, and fits none."""
     shapes = tuple([getattr(x, "shape", None) for x in arrays])
     return (*shapes, *sorted(dims.items())) if dims else shapes
-
-
-def passed_inputs(body: Graph) -> list[int] | None:
-    """Return which inputs a body hands on, if it does nothing else."""
-    places = {v: i for i, v in enumerate(body.inputs)}
-    if body.guards or body.constraints or not all(v in places for v in body.outputs.values()):
-        return None
-    return [places[v] for v in body.outputs.values()]

@@ -20,7 +20,7 @@ import numpy as np
 
 from kn_cpu.bound import BoundRun
 from kn_cpu.evaluation import Evaluation
-from kn_cpu.executor import CpuExecutor, passed_inputs
+from kn_cpu.executor import CpuExecutor
 from kn_cpu.memory import Block, dense
 from kn_cpu.native import BoundSteps
 from kn_cpu.peak import MachinePeak
@@ -32,6 +32,7 @@ from kn_graph.graph import Graph
 from kn_graph.random_bits import RandomStreams
 from kn_graph.variants import open_call
 from kn_plan.bodies import named_bodies
+from kn_plan.bound_bodies import passed_inputs
 from kn_plan.numbers import all_numbers
 from kn_plan.plan import Plan, Step
 from kn_plan.step_profile import StepProfile, microseconds, step_profile

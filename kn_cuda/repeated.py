@@ -202,6 +202,11 @@ class RepeatedCall:
         self.start()
         self.finish()
 
+    def run_and_fetch(self) -> None:
+        """Run, and bring the outputs to where `fetched` has them."""
+        self.start()
+        self.fetched()
+
     def fetched(self) -> dict[str, Array]:
         """Wait, and bring the outputs to the host: the same arrays each time."""
         self._check()

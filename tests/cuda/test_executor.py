@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from dataclasses import fields
 from itertools import pairwise
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from kn_cuda import CudaExecutor, CudaOptions, HostBackend
 from kn_cuda import bound as bound_module
 from kn_cuda.source import unit_text
-from kn_graph import Graph, cpu_eval_graph, load_graph_from_onnx_bytes, optimize_graph
+from kn_graph import Graph, Value, cpu_eval_graph, load_graph_from_onnx_bytes, optimize_graph
 from kn_graph.errors import ExecutionError, OutOfMemoryError, SymbolError, UnsupportedOnDeviceError
 from kn_graph.ops.reduce import Det
 from kn_plan.options import PlanOptions
@@ -199,3 +200,35 @@ def test_an_executor_that_nobody_holds_frees_device_memory_at_once() -> None:
         assert kept() is None, "a full collection would have to find it"
     finally:
         gc.enable()
+
+
+def test_a_branch_that_hands_on_its_operand_takes_no_memory() -> None:
+    g = Graph()
+    c, x = g.input("c", "bool", []), g.input("x", "float32", ["n"])
+
+    def branch(change: Callable[[Graph, Value], Value]) -> Graph:
+        made = Graph(parent=g)
+        made.output("out", change(made, made.input_of_type("x", x.type)))
+        return made.seal()
+
+    kept, halved = branch(lambda g, x: x), branch(lambda g, x: g.mul(x, g.scalar(0.5, x.dtype)))
+    (y,) = g.if_else(c, kept, halved, [g.relu(x)])
+    g.output("y", y)
+    backend = HostBackend(folder=host_backend()._cache.folder)
+    run = CudaExecutor(g, backend, HOST)
+    taken = {}
+    for flag in (False, True, False, True):
+        feeds = {"c": np.array(flag), "x": normal(5)}
+        before = backend.allocations
+        assert_agree(cpu_eval_graph(g, feeds), run.eval(feeds))
+        taken[flag] = backend.allocations - before
+    assert taken == {True: 3, False: 4}, "c, x, y, and what a branch that computes returns"
+
+
+def test_a_body_is_bound_once_for_all_iterations() -> None:
+    graph, feeds = load_graph_from_onnx_bytes(model_bytes("if_loop")), inputs("if_loop")
+    run = CudaExecutor(graph, host_backend(), HOST)
+    assert_agree(cpu_eval_graph(graph, feeds), run.eval(feeds))
+    hits, misses = run._bodies.hits, run._bodies.misses
+    assert_agree(cpu_eval_graph(graph, feeds), run.eval(feeds))
+    assert (run._bodies.misses, run._bodies.hits > hits) == (misses, True)

@@ -41,8 +41,9 @@ def fresh() -> HostBackend:
 
 
 def repeated(call: Any) -> RepeatedCall:
-    assert isinstance(call._kept, RepeatedCall)
-    return call._kept
+    found = call.run.__self__
+    assert isinstance(found, RepeatedCall)
+    return found
 
 
 def test_the_second_run_compiles_allocates_and_uploads_nothing() -> None:
