@@ -85,11 +85,16 @@ def _row(sizes: Sequence[Size]) -> np.ndarray[Any, Any]:
 
 @converter("STFT", since=17)
 def stft(ctx: NodeContext) -> Value:
-    """Transforms of windows of a signal."""
+    """Transforms of windows of a signal.
+
+    The text gives signals three axes; PyTorch's exporter writes real ones with two, as onnxruntime
+    takes them.
+    """
+    x = ctx.input(0)
     step, length = ctx.sizes(1, lo=1), ctx.sizes(3, lo=1)
     assert step is not None
     return ctx.graph.stft(
-        ctx.input(0),
+        ctx.graph.unsqueeze(x, [2]) if x.rank == 2 else x,
         step[0],
         ctx.optional(2),
         None if length is None else length[0],

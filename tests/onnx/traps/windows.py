@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.onnx.traps.trap import NAN, Trap, f, i, line
+import numpy as np
+
+from tests.onnx.traps.trap import NAN, Trap, f, i, line, s
 
 __all__ = ["RESIZED", "WINDOWS"]
 
@@ -79,6 +81,12 @@ WINDOWS = [
         "y = LRN <size = 2, alpha = 2.0, beta = 1.0, bias = 1.0> (x)",
         {"x": f(1, 2).reshape(1, 2, 1, 1)},
         {"y": f(1 / 6, 0.4).reshape(1, 2, 1, 1)},
+    ),
+    Trap(
+        "a real signal may leave its last axis out",  # as PyTorch's exporter writes it
+        "y = STFT(x, t, , n)",
+        {"x": line(1, 2, 3, 4)[0], "t": s(2, np.int64), "n": s(2, np.int64)},
+        {"y": np.array([[[[3, 0], [-1, 0]], [[7, 0], [-1, 0]]]], np.float32)},
     ),
 ]
 
