@@ -11,6 +11,7 @@ from kn_graph.dim import Size
 from kn_graph.dtype import DType
 from kn_graph.onnx.registry import converter
 from kn_graph.ops.host import HostCall
+from kn_graph.ops.layout import Broadcast
 from kn_graph.types import OptionalType
 
 if TYPE_CHECKING:
@@ -121,11 +122,21 @@ def split_to_sequence(ctx: NodeContext) -> Value:
     g, x, split = ctx.graph, ctx.input(0), ctx.optional(1)
     keep = ctx.flag("keepdims", True) or split is not None
     (axis,) = ctx.normal_axes((ctx.integer("axis", 0),), x.rank)
+    if split is not None and _is_ones(split):
+        g.require_eq(split.shape[0], x.shape[axis], "parts of one element, and elements")
+        split = None
     lengths = _part_lengths(x.shape[axis], split)
     if lengths is None:
         return _call(ctx, "split_to_sequence", x, split, axis=axis, keep=keep)
     parts = g.split(x, axis, lengths)
     return _made_of(ctx, parts if keep else [g.squeeze(p, [axis]) for p in parts], x.dtype)
+
+
+def _is_ones(split: Value) -> bool:
+    """Return whether lengths are a 1, repeated as often as shows later."""
+    op, operands = split.node.op, split.node.operands
+    known = operands[0].content if isinstance(op, Broadcast) and split.content is None else None
+    return split.rank == 1 and known is not None and known.tolist() in (1, [1])
 
 
 def _part_lengths(n: Size, split: Value | None) -> tuple[Size, ...] | None:

@@ -180,6 +180,21 @@ def test_elements_of_a_split_keep_what_is_known_of_their_shape() -> None:
         cpu_eval_graph(graph, {"x": X, "k": scalar(2)})
 
 
+def test_parts_of_one_element_are_seen_in_a_list_of_ones() -> None:
+    # so PyTorch's exporter begins a repetition of rows as often as a tensor says
+    one = onnx.numpy_helper.from_array(np.array([1]))
+    nodes = [
+        node("Shape", ["x"], ["n"], start=0, end=1),
+        node("ConstantOfShape", ["n"], ["l"], value=one),
+        node("SplitToSequence", ["x", "l"], ["s"]), node("SequenceAt", ["s", "k"]),
+    ]  # fmt: skip
+    graph = load_graph_from_onnx_bytes(
+        model(nodes, {"x": X, "k": scalar(1)}), input_shapes={"x": ["n", 3]}
+    )
+    assert graph.outputs["y"].type == TensorType(graph.inputs[0].dtype, (1, 3))
+    np.testing.assert_array_equal(cpu_eval_graph(graph, {"x": X})["y"], X[1:])
+
+
 # ---- types --------------------------------------------------------------------------------------
 
 
