@@ -52,10 +52,12 @@ __all__ = ["conv"]
 
 def conv(low: Lowering, step: Step, op: Conv) -> Calls:
     """Convolve, by the kernel that is the fastest at the sizes at hand."""
+    x, w = step.reads
+    x = _of_known_channels(x, w, op.groups)
+    step = replace(step, reads=(x, w))
     if is_integer(low, step):
         return integer_conv(low, step, op)
     low.only_float32(step)
-    x, w = step.reads
     before, after = list[NativeCall](), list[NativeCall]()
     if _is_worth_turning(x.layout):
         turned = channels_last(low, x)
@@ -67,6 +69,14 @@ def conv(low: Lowering, step: Step, op: Conv) -> Calls:
         after.append(low.copy(out, turned))
         step = replace(step, writes=(turned,))
     return [*before, *_convolved(low, step, op), *after]
+
+
+def _of_known_channels(x: Operand, w: Operand, groups: int) -> Operand:
+    """Return what is read with the number of channels that the weights require.
+
+    Those of a tensor may be a symbol, or what a reshape left over: numbers choose kernels.
+    """
+    return replace(x, layout=x.layout.slice(1, 0, w.layout.sizes[1] * groups))
 
 
 def _is_last(layout: StridedLayout) -> bool:

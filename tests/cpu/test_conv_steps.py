@@ -183,3 +183,33 @@ def test_pools_write_another_layout_than_they_read(
     for sizes in ((2, 5, 6, 20), (1, 4, 7, 3)):
         given = {"xs": rng.standard_normal(sizes, np.float32)}
         assert error(graph, run, given) < 1e-6
+
+
+UNKNOWN = {
+    "a symbol": "c = Conv <group = {groups}> (x, w)",
+    "what a reshape leaves": "s = Constant <value_ints = [0, -1, 8, 8]> () r = Reshape(x, s) "
+    "c = Conv <group = {groups}> (r, w)",
+    "bytes": "z = Constant <value = uint8 {{3}}> () f = Constant <value = float {{0.1}}> () "
+    "q = QuantizeLinear(x, f, z) d = ConvInteger <group = {groups}> (q, v, z) "
+    "c = Cast <to = 1> (d)",
+}
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_weights_tell_how_many_channels_there_are(name: str, groups: int) -> None:
+    # where exporters were told that all axes may vary
+    rng = np.random.default_rng(0)
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[N, C, H, W] x) => (float[N, 6, P, Q] ys)
+        {{ {UNKNOWN[name].format(groups=groups)} ys = Relu(c) }}"""
+    )
+    w = rng.standard_normal((6, 6 // groups, 3, 3), np.float32)
+    for title, array in (("w", w), ("v", (w * 20).astype(np.int8))):
+        model.graph.initializer.append(numpy_helper.from_array(array, title))
+    graph = optimize_graph(load_graph_from_onnx_bytes(model.SerializeToString()))
+    given = {"x": rng.standard_normal((2, 6, 8, 8), np.float32)}
+    run = executor(graph, strict=True)
+    assert kernels(run)
+    assert error(graph, run, given) < 1e-6
