@@ -11,6 +11,7 @@ from kn_graph.dtype import DType
 from kn_graph.graph import Graph
 from kn_graph.onnx.carried import RankChangeError, settle
 from kn_graph.onnx.registry import converter
+from kn_graph.onnx.sequence import elements_of
 from kn_graph.types import TensorType, ValueType
 from kn_graph.value import Value
 
@@ -46,20 +47,59 @@ def loop(ctx: NodeContext) -> Sequence[Value]:
     def convert(types: Sequence[ValueType]) -> tuple[Graph, list[Value]]:
         return ctx.body_of(proto, [*counters, *types])
 
+    if trip is not None and _fills_a_list(ctx, proto, trip, condition, initial):
+        written = _unrolled(ctx, proto, trip, condition, initial)
+        if written is not None:
+            return written
     guards = ctx.graph.root.body_guards
     before = list(guards)
     try:
         body, captured = settle(ctx, initial, convert, first_output=1)
-    except RankChangeError as error:
+    except RankChangeError:
         guards[:] = before
-        if trip is None:
+        written = None if trip is None else _unrolled(ctx, proto, trip, condition, initial)
+        if written is None:
             raise
-        return _unrolled(ctx, proto, trip, condition, initial, error)
+        return written
     return ctx.graph.loop(body, initial, trip=trip, condition=condition, captured=captured)
 
 
 MAX_UNROLLED = 64
-"""Iterations of a loop that is written out, since a rank changes from one to the next."""
+"""Iterations of a loop that is written out."""
+
+
+def _fills_a_list(
+    ctx: NodeContext,
+    proto: onnx.GraphProto,
+    trip: Value,
+    condition: Value | None,
+    initial: Sequence[Value],
+) -> bool:
+    """Return whether a loop of so many iterations appends to a list of which all is known.
+
+    Written out, its elements are values like others. A script that cuts a tensor at constant
+    positions is such a loop.
+    """
+    count = None if trip.content is None or trip.content.size != 1 else trip.content.item()
+    counted = isinstance(count, int) and 0 < count <= MAX_UNROLLED
+    listed = any(elements_of(v) is not None for v in initial)
+    return counted and listed and _is_true(condition) and _goes_on(ctx, proto)
+
+
+def _is_true(condition: Value | None) -> bool:
+    known = None if condition is None else condition.content
+    return condition is None or (known is not None and known.size == 1 and known.item() is True)
+
+
+def _goes_on(ctx: NodeContext, proto: onnx.GraphProto) -> bool:
+    """Return whether the body hands on the condition that it got, or a true one from outside."""
+    made = {name: n for n in proto.node for name in n.output}
+    name = proto.output[0].name
+    while name in made and made[name].op_type == "Identity":
+        name = made[name].input[0]
+    if name in made:
+        return False
+    return name == proto.input[1].name or _is_true(ctx.scope.lookup(name, ctx.where))
 
 
 def _unrolled(
@@ -68,18 +108,20 @@ def _unrolled(
     trip: Value,
     condition: Value | None,
     initial: Sequence[Value],
-    error: RankChangeError,
-) -> Sequence[Value]:
-    """Convert the body once an iteration; how many there are must be known, or be an input."""
+) -> Sequence[Value] | None:
+    """Convert the body once an iteration; None where nothing says how many there are.
+
+    Their number has to be known, or to be an input.
+    """
     g, state = ctx.graph, list(initial)
     (count,) = ctx.axes(trip, "the trip count of a loop with changing ranks", guess=_twice)
     if count > MAX_UNROLLED:
-        raise error
+        return None
     rows: list[list[Value]] = []
     going: bool | None = True if condition is None else ctx.decide(condition)
     for iteration in range(count):
         if going is None:
-            raise error
+            return None
         if not going:
             break
         counters = [g.constant(np.array(iteration)), g.constant(np.array(True))]
@@ -89,7 +131,7 @@ def _unrolled(
         state = out[: len(initial)]
         rows.append(out[len(initial) :])
     if not rows and ctx.output_count > len(initial):
-        raise error  # of what there is no row, the type is not known
+        return None  # of what there is no row, the type is not known
     return [*state, *(g.stack(row, 0) for row in zip(*rows, strict=True))]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kn_graph.onnx.context import NodeContext
     from kn_graph.value import Value
 
-__all__: list[str] = []
+__all__ = ["elements_of"]
 
 MAX_PARTS = 256
 """A tensor is only split into as many parts while loading; more are split at run time."""
@@ -30,8 +30,8 @@ def _operands(value: Value, function: str) -> tuple[Value, ...] | None:
     return value.node.operands if isinstance(op, HostCall) and op.name == function else None
 
 
-def _elements(sequence: Value) -> tuple[Value, ...] | None:
-    """Return the elements of a sequence that was made here."""
+def elements_of(sequence: Value) -> tuple[Value, ...] | None:
+    """Return the elements of a sequence that was made here; None of any other value."""
     return _operands(sequence, "sequence_construct")
 
 
@@ -76,7 +76,7 @@ def sequence_construct(ctx: NodeContext) -> Value:
 def sequence_insert(ctx: NodeContext) -> Value:
     """One more element, at the end by default."""
     sequence, x, position = ctx.input(0), ctx.input(1), ctx.optional(2)
-    elements = _elements(sequence)
+    elements = elements_of(sequence)
     if elements is not None:
         n = len(elements)
         at = _position(position, n)
@@ -89,7 +89,7 @@ def sequence_insert(ctx: NodeContext) -> Value:
 def sequence_erase(ctx: NodeContext) -> Value:
     """One element less, the last by default."""
     sequence, position = ctx.input(0), ctx.optional(1)
-    elements, at = _elements(sequence), _position(position, -1)
+    elements, at = elements_of(sequence), _position(position, -1)
     if elements is not None and at is not None and -len(elements) <= at < len(elements):
         at %= len(elements)
         return _with_elements(ctx, sequence, (*elements[:at], *elements[at + 1 :]))
@@ -100,7 +100,7 @@ def sequence_erase(ctx: NodeContext) -> Value:
 def sequence_at(ctx: NodeContext) -> Value:
     """One element."""
     sequence, position = ctx.input(0), ctx.input(1)
-    elements, at = _elements(sequence), _position(position, 0)
+    elements, at = elements_of(sequence), _position(position, 0)
     if elements is not None and at is not None and -len(elements) <= at < len(elements):
         return elements[at]
     return _call(ctx, "sequence_at", sequence, position)
@@ -110,7 +110,7 @@ def sequence_at(ctx: NodeContext) -> Value:
 def sequence_length(ctx: NodeContext) -> Value:
     """The number of elements."""
     sequence = ctx.input(0)
-    elements = _elements(sequence)
+    elements = elements_of(sequence)
     if elements is not None:
         return ctx.graph.constant(np.array(len(elements), np.int64))
     return _call(ctx, "sequence_length", sequence)
@@ -157,7 +157,7 @@ def concat_from_sequence(ctx: NodeContext) -> Value:
     """Join the elements along an axis, or along a new one."""
     g, sequence = ctx.graph, ctx.input(0)
     axis, stack = ctx.integer("axis"), ctx.flag("new_axis", False)
-    elements = _elements(sequence)
+    elements = elements_of(sequence)
     if elements:
         return g.stack(elements, axis) if stack else g.concat(elements, axis)
     return _call(ctx, "concat_from_sequence", sequence, axis=axis, stack=stack)

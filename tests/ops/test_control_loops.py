@@ -15,6 +15,8 @@ from kn_graph.errors import (
     UnsupportedModelError,
 )
 from kn_graph.ops.control import If, Loop
+from kn_graph.ops.host import HostCall
+from kn_graph.optimizer import optimize_graph
 from kn_graph.reference import cpu_eval_graph
 from kn_graph.types import NoType, SequenceType, TensorType
 from kn_runtime import Device
@@ -229,26 +231,28 @@ def test_a_body_that_gives_too_little_is_refused() -> None:
         load(GROW.replace("float[p, 2] t, float[p, 2] v)", "float[p, 2] t)"))
 
 
+PREFIXES = """
+g (int64 m, float[n] x) => (float[k] y, int64 count) {
+    true = Constant <value = bool {1}> ()
+    empty = SequenceEmpty()
+    s = Loop (m, true, empty) <
+        body = b (int64 i, bool c, seq(float[p]) s) => (bool d, seq(float[p]) t) {
+            d = Identity(c)
+            zero = Constant <value = int64[1] {0}> ()
+            one = Constant <value = int64 {1}> ()
+            next = Add(i, one)
+            end = Unsqueeze(next, zero)
+            part = Slice(x, zero, end)
+            t = SequenceInsert(s, part)
+        }
+    >
+    count = SequenceLength(s)
+    y = ConcatFromSequence <axis = 0> (s)
+}"""
+
+
 def test_sequences_are_carried() -> None:
-    text = """
-        g (int64 m, float[n] x) => (float[k] y, int64 count) {
-            true = Constant <value = bool {1}> ()
-            empty = SequenceEmpty()
-            s = Loop (m, true, empty) <
-                body = b (int64 i, bool c, seq(float[p]) s) => (bool d, seq(float[p]) t) {
-                    d = Identity(c)
-                    zero = Constant <value = int64[1] {0}> ()
-                    one = Constant <value = int64 {1}> ()
-                    next = Add(i, one)
-                    end = Unsqueeze(next, zero)
-                    part = Slice(x, zero, end)
-                    t = SequenceInsert(s, part)
-                }
-            >
-            count = SequenceLength(s)
-            y = ConcatFromSequence <axis = 0> (s)
-        }"""
-    graph = load(text)
+    graph = load(PREFIXES)
     (node,) = nodes_of(graph, Loop)
     assert isinstance(node.results[0].type, SequenceType)
     assert isinstance(node.results[0].type.elem, TensorType)
@@ -256,6 +260,28 @@ def test_sequences_are_carried() -> None:
     out = cpu_eval_graph(graph, {"m": integer(3), "x": X[1]})
     assert out["y"].tolist() == [3, 3, 4, 3, 4, 5]
     assert out["count"] == 3
+
+
+def repeated(count: int, go: str) -> str:
+    """Return the model with a known number of iterations, and another condition to go on."""
+    known = f"n = Size(x) m = Constant <value = int64 {{{count}}}> () true = "
+    text = PREFIXES.replace("int64 m, ", "").replace("Identity(c)", go)
+    return text.replace("true = ", known, 1)
+
+
+@pytest.mark.parametrize("go", ["Identity(c)", "Identity(true)"])
+def test_a_list_is_known_where_the_number_of_iterations_is(go: str) -> None:
+    # a script cuts a tensor at constant positions so
+    graph = load(repeated(2, go))
+    assert not nodes_of(graph, Loop)
+    assert not nodes_of(optimize_graph(graph), HostCall)
+    assert str(graph.outputs["y"].type) == "float32[-max(2, n)+n+3]"  # 1 + min(2, n)
+    same_as_onnxruntime(repeated(2, go), {"x": X[1]})
+
+
+def test_a_list_that_may_end_early_is_filled_in_a_loop() -> None:
+    assert nodes_of(load(repeated(5, "Less(i, n)")), Loop)
+    same_as_onnxruntime(repeated(5, "Less(i, n)"), {"x": X[1]})
 
 
 def test_loops_nest_and_capture() -> None:
