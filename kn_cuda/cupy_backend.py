@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from threading import RLock
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -13,9 +14,9 @@ from kn_cuda.array import DeviceArray, lies_on_gpu
 from kn_cuda.backend import VECTOR_BYTES, DeviceCall, Grid, Memory
 from kn_cuda.calls import Gemm, Request
 from kn_cuda.conv_graph import ConvGraph
+from kn_cuda.cublas_backend import Cublas
 from kn_cuda.cudnn_backend import Cudnn
 from kn_cuda.nvrtc import Compiler
-from kn_cuda.options import Math
 from kn_cuda.source import KernelSource
 from kn_graph.dtype import DType
 from kn_graph.errors import OutOfMemoryError, UsageError
@@ -58,9 +59,13 @@ class CupyBackend:
         with self._device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
         self._compiler = Compiler(self.arch)
+        self._cublas = Cublas(self._stream.ptr, self.allocate)
         self._cudnn = Cudnn(self._stream.ptr, self.allocate)
         self._functions: dict[str, Any] = {}
+        self._shared: dict[str, int] = {}
         self._modules: list[Any] = []
+        self._given_up: deque[Any] = deque()  # arrays of others, which calls may still read
+        self._in_use: deque[tuple[Any, list[Any]]] = deque()
         self._lock = RLock()
 
     def prepare(self, kernels: Sequence[KernelSource]) -> int:
@@ -122,6 +127,7 @@ class CupyBackend:
 
     def synchronize(self) -> None:
         """Wait for an event: the stream itself must not be waited for while it is captured."""
+        self._sweep()
         self.mark().synchronize()
 
     def available_bytes(self) -> int:
@@ -142,15 +148,20 @@ class CupyBackend:
         numbers: Array,
     ) -> None:
         """Launch a kernel; see `Backend.launch`."""
-        driver, function = self._cupy.cuda.driver, self._functions[kernel.name]
-        arguments = (ctypes.c_void_p * 2)(pointers.ctypes.data, numbers.ctypes.data)
+        pointer = self._cupy.cuda.function.CPointer
+        arguments = pointer(pointers.ctypes.data), pointer(numbers.ctypes.data)
+        function = self._functions[kernel.name]
         with self._lock, self._device:
-            if shared > MOST_STATIC_SHARED:
-                driver.funcSetAttribute(function.ptr, DYNAMIC_SHARED, shared)
-            driver.launchKernel(
-                function.ptr, *grid, *block, shared, self._stream.ptr,
-                ctypes.addressof(arguments), 0,
-            )  # fmt: skip
+            if shared > self._shared.get(kernel.name, MOST_STATIC_SHARED):
+                self._allow(function, shared)
+                self._shared[kernel.name] = shared
+            function(grid, block, arguments, shared, self._stream)
+
+    def _allow(self, function: Any, shared: int) -> None:
+        """Ask leave for dynamic shared memory."""
+        # unlike a launch, this does not see to it that the thread has a context
+        self._cupy.cuda.runtime.memGetInfo()
+        self._cupy.cuda.driver.funcSetAttribute(function.ptr, DYNAMIC_SHARED, shared)
 
     def library(self, request: Request, pointers: Ints, numbers: Ints) -> int:
         """Call a library; see `Backend.library`."""
@@ -192,15 +203,36 @@ class CupyBackend:
             return x
         if not lies_on_gpu(x):
             return None
-        with self._device, self._stream:
+        with self._lock, self._device:
+            if isinstance(x, self._cupy.ndarray):
+                # it takes the current stream for the one that writes it, and that is ours below
+                self._stream.wait_event(self._cupy.cuda.get_current_stream().record())
+        with self._lock, self._device, self._stream:
             x = x.detach() if getattr(x, "requires_grad", False) else x
             found = self._cupy.from_dlpack(x) if hasattr(x, "__dlpack__") else self._cupy.asarray(x)
             if found.device.id != self.index:
                 raise UsageError(f"an array lies on GPU {found.device.id}, and this is {self.name}")
-            if not found.flags.c_contiguous or found.data.ptr % VECTOR_BYTES:
+            if not found.flags.c_contiguous:
                 found = found.copy(order="C")
-        memory = Memory(int(found.data.ptr), found.nbytes, found)
+        self._sweep()
+        memory = Memory(int(found.data.ptr), found.nbytes, None)
+        finalize(memory, self._given_up.append, found).atexit = False
+        if memory.address % VECTOR_BYTES:
+            given, memory = memory, self.allocate(found.nbytes)
+            self.copy(memory.address, given.address, given.nbytes)
         return DeviceArray(memory, DType.from_numpy(found.dtype), found.shape, self)
+
+    def _sweep(self) -> None:
+        """Let arrays go that were given up, as soon as the calls so far do not read them any more.
+
+        Whoever owns them writes them in an order of its own, which knows nothing of our stream.
+        """
+        with self._lock:
+            if self._given_up:
+                arrays = [self._given_up.popleft() for _ in range(len(self._given_up))]
+                self._in_use.append((self.mark(), arrays))
+            while self._in_use and self._in_use[0][0].done:
+                self._in_use.popleft()
 
     def exported(self, array: DeviceArray, use: Callable[[Any], Any]) -> Any:
         """Hand on a CuPy array on the same memory, whose stream is ours."""
@@ -215,44 +247,9 @@ class CupyBackend:
         return self._cudnn.conv(request, pointers, numbers)
 
     def gemm(self, request: Gemm, pointers: list[int], numbers: list[int]) -> int:
-        """Multiply matrices with cuBLAS, whose columns are our rows: it gets b a, turned."""
-        from cupy_backends.cuda.libs import cublas
+        """Multiply matrices with cuBLAS."""
+        return self._cublas.gemm(request, pointers, numbers)
 
-        m, n, k, a_line, b_line, c_line, *batches = numbers
-        outer, *outer_steps = batches[:4]
-        inner, *inner_steps = batches[4:]
-        a_width, b_width = m if request.a_turned else k, k if request.b_turned else n
-        lines = max(a_line, a_width), max(b_line, b_width), max(c_line, n)
-        scalars = np.array([1, 0], np.float64 if request.dtype is DType.FLOAT64 else np.float32)
-        one, zero = (scalars[i:].ctypes.data for i in (0, 1))
-        types = _TYPES[request.dtype], _TYPES[request.out]
-        compute = _COMPUTE_64 if request.dtype is DType.FLOAT64 else _COMPUTE_32[request.math]
-        if request.dtype in (DType.FLOAT16, DType.BFLOAT16):
-            compute = _COMPUTE_32["fp32"]
-        dtypes = (request.dtype, request.dtype, request.out)
-        steps = [s * d.itemsize for s, d in zip(outer_steps, dtypes, strict=True)]
-        handle = self._device.cublas_handle
-        cublas.setStream(handle, self._stream.ptr)
-        for i in range(outer):
-            a, b, c = (p + i * s for p, s in zip(pointers, steps, strict=True))
-            cublas.gemmStridedBatchedEx(
-                handle, int(request.b_turned), int(request.a_turned), n, m, k, one,
-                b, types[0], lines[1], inner_steps[1], a, types[0], lines[0], inner_steps[0],
-                zero, c, types[1], lines[2], inner_steps[2], inner, compute, _DEFAULT_ALGORITHM,
-            )  # fmt: skip
-        return outer
-
-
-_TYPES: Mapping[DType, int] = {
-    DType.FLOAT32: 0, DType.FLOAT64: 1, DType.FLOAT16: 2, DType.BFLOAT16: 14,
-}  # fmt: skip
-"""`cudaDataType`."""
-
-_COMPUTE_32: Mapping[Math, int] = {"fp32": 68, "fp16": 74, "bf16": 75, "tf32": 77}
-_COMPUTE_64 = 70
-"""`cublasComputeType_t`."""
-
-_DEFAULT_ALGORITHM = -1
 
 _LIBRARIES: Mapping[type[Any], Callable[[CupyBackend, Any, list[int], list[int]], int]] = {
     ConvGraph: CupyBackend.conv,

@@ -1,0 +1,338 @@
+"""The whole stack on the stand-in: `tests/cuda/test_standin.py` runs this in its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Barrier, Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kn_cuda import CudaExecutor, selftest
+from kn_cuda.cublas_backend import Cublas
+from kn_cuda.cupy_backend import CupyBackend
+from kn_cuda.device import cuda_device, cuda_unavailable_reasons
+from kn_cuda.profile import Profile
+from kn_cuda.repeated import RepeatedCall
+from kn_cuda.selftest import ITEMS, checked
+from kn_graph import DType, Graph, cpu_eval_graph
+from kn_graph.errors import ExecutionError, InternalError, OutOfMemoryError
+from kn_runtime import Device
+from tests.cuda.standin.process import StandIn
+from tests.cuda.test_device_arrays import appended, branch, numbers
+from tests.cuda.test_networks import LAUNCHES, resnet18
+from tests.cuda.test_repeated import counted, feeds
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(scope="module")
+def gpu() -> CupyBackend:
+    """Return the GPU."""
+    return cuda_device()
+
+
+@pytest.fixture
+def cupy(gpu: CupyBackend) -> Any:
+    """Return CuPy."""
+    return gpu._cupy
+
+
+def close(got: Any, want: Array) -> None:
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def product(rows: int = 64) -> Graph:
+    """Return y = relu(x w + 1) w, which cuBLAS multiplies."""
+    g = Graph("product")
+    x = g.input("x", "float32", (rows, 256))
+    w = g.constant(numbers(256, 256) / 16)
+    g.output("y", g.matmul(g.relu(g.matmul(x, w) + 1.0), w))
+    return g
+
+
+# ---- all of it ------------------------------------------------------------------------------
+
+
+def test_there_is_one_gpu(gpu: CupyBackend) -> None:
+    assert gpu.arch == "sm_90"
+    assert cuda_unavailable_reasons(0) == ()
+    assert "there are 1 GPUs, and 1 is not one of them" in cuda_unavailable_reasons(1)
+    assert next(str(d) for d in Device.available()) == "cuda:0"
+
+
+@pytest.mark.parametrize("item", ITEMS.values(), ids=list(ITEMS))
+def test_the_selftest_holds(item: selftest.Item, gpu: CupyBackend) -> None:
+    checked(item, gpu)
+
+
+def test_the_selftest_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert selftest.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(ITEMS)
+    assert lines[0].split() == ["ok", "device", "GPU", "0", "(sm_90),", "sm_90"]
+
+
+@pytest.mark.parametrize("dtype", LAUNCHES)
+def test_a_network_gives_the_same_at_once_and_from_a_graph(
+    dtype: str, gpu: CupyBackend, standin: StandIn
+) -> None:
+    g = resnet18(dtype)
+    x = np.random.default_rng(1).standard_normal((2, 3, 64, 64)).astype(DType.parse(dtype).numpy)
+    run = CudaExecutor(g, gpu)
+    first = run.eval({"x": x})["y"]
+    assert run.proof.total == LAUNCHES[dtype]
+    given = {"x": np.zeros_like(x)}
+    call, before = run.bind(given), standin.graph_launches
+    given["x"][...] = x
+    for turn in range(3):
+        call.run()
+        assert call.outputs["y"].tobytes() == first.tobytes()
+        assert standin.graph_launches == before + turn + 1
+    want = cpu_eval_graph(g, {"x": x})["y"].astype(np.float64)
+    digits = 2.0**-9 if dtype == "float16" else 2.0**-20
+    assert np.abs(first - want).max() <= 4 * digits * np.abs(want).max()
+
+
+def test_the_runtime_prepares_profiles_and_evaluates_beside_others() -> None:
+    g, x = product(), numbers(64, 256)
+    want = cpu_eval_graph(g, {"x": x})["y"]
+    with Device.cuda().prepare(g) as prepared:
+        close(prepared.eval([x])["y"], want)
+        futures = [prepared.eval_async([x * k]) for k in (0, 1)]
+        close(futures[1].result()["y"], want)
+        found = prepared.profile([x], runs=3)
+        assert isinstance(found, Profile)
+        assert found.clock == "events of the GPU"
+        assert all(step.time_us >= 0 for step in found.steps)
+
+
+# ---- recorded runs --------------------------------------------------------------------------
+
+
+def test_a_graph_is_one_launch_that_runs_what_was_captured(
+    gpu: CupyBackend, standin: StandIn
+) -> None:
+    given, run = feeds(), CudaExecutor(counted(), gpu)
+    call = run.bind(given)
+    assert isinstance(call._kept, RepeatedCall)
+    assert call._kept.is_recorded
+    for name in ("x", "mask", "state"):
+        given[name] += 1
+        graphs, kernels = standin.graph_launches, standin.launches
+        call.run()
+        assert standin.graph_launches == graphs + 1
+        assert standin.launches > kernels
+        for output, want in cpu_eval_graph(run.graph, given).items():
+            close(call.outputs[output], want)
+
+
+def test_state_goes_on_in_graphs(gpu: CupyBackend) -> None:
+    given, run = feeds(), CudaExecutor(counted(), gpu)
+    call, want = run.bind(given, state={"after": "state"}, on_device=True), given["state"]
+    for turn in range(4):
+        if turn:
+            call.run()
+        want = cpu_eval_graph(run.graph, {**given, "state": want})["after"]
+        close(call.outputs["after"].numpy(), want)
+
+
+def test_libraries_are_captured_too(gpu: CupyBackend, standin: StandIn) -> None:
+    run, x = CudaExecutor(product(), gpu), np.zeros((64, 256), np.float32)
+    call = run.bind([x])
+    assert run.proof.kernels["gemm"] == 2
+    for turn in (1, 2):
+        x[...] = numbers(64, 256) * turn
+        call.run()
+        close(call.outputs["y"], cpu_eval_graph(run.graph, [x])["y"])
+
+
+def test_what_kernels_find_in_the_data_is_an_error_each_time(gpu: CupyBackend) -> None:
+    g = Graph("checked")
+    x, i = g.input("x", "float32", (5, 3)), g.input("i", "int64", (2,))
+    g.output("y", g.gather(x, i, 0))
+    given = {"x": numbers(5, 3), "i": np.array([4, 0])}
+    run = CudaExecutor(g, gpu)
+    call = run.bind(given)
+
+    def bound() -> Array:
+        call.run()
+        return call.outputs["y"]
+
+    for index in (9, 1, 9):
+        given["i"][0] = index
+        for again in (lambda: run.eval(given)["y"], bound):
+            if index == 9:
+                with pytest.raises(ExecutionError, match="9"):
+                    again()
+            else:
+                np.testing.assert_array_equal(again(), given["x"][[1, 0]])
+
+
+# ---- threads --------------------------------------------------------------------------------
+
+
+def in_thread(work: Callable[[], Any]) -> Any:
+    """Return what a function returns in a thread that has never called CUDA."""
+    found: list[Any] = []
+    thread = Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    assert found, "the thread failed"
+    return found[0]
+
+
+def test_a_thread_that_never_called_cuda_may_launch(gpu: CupyBackend) -> None:
+    run = CudaExecutor(appended(), gpu)
+    given = {"past": numbers(2, 3, 8), "new": numbers(2, 1, 8)}
+    there = {name: run.copied(x) for name, x in given.items()}
+    run.eval(there, on_device=True)  # and nothing has to be allocated any more
+    got = in_thread(lambda: run.eval(there, on_device=True))
+    close(got["present"].numpy(), cpu_eval_graph(run.graph, given)["present"])
+
+
+def test_a_graph_outlives_the_thread_that_captured_it(gpu: CupyBackend) -> None:
+    run, x = CudaExecutor(product(), gpu), numbers(64, 256)
+    call = in_thread(lambda: run.bind([x]))
+    x *= 2
+    call.run()
+    close(call.outputs["y"], cpu_eval_graph(run.graph, [x])["y"])
+
+
+def test_threads_evaluate_while_others_capture(gpu: CupyBackend) -> None:
+    run, together, wrong = CudaExecutor(product(), gpu), Barrier(4), []
+
+    def work(number: int) -> None:
+        x = numbers(64, 256) * (1 + number)
+        want = cpu_eval_graph(run.graph, [x])["y"]
+        together.wait()
+        for _ in range(3):
+            got = run.eval([x])["y"] if number % 2 else run.bind([x]).outputs["y"]
+            if not np.allclose(got, want, rtol=1e-4, atol=1e-4):
+                wrong.append(number)
+
+    threads = [Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+# ---- arrays of CuPy -------------------------------------------------------------------------
+
+
+def pinned(cupy: Any, x: Array) -> Array:
+    """Return a copy in pinned memory, from where copies need not happen at once."""
+    memory = cupy.cuda.alloc_pinned_memory(x.nbytes)
+    made = np.frombuffer(memory, x.dtype, x.size).reshape(x.shape)
+    made[...] = x
+    return made
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_arrays_that_are_still_being_written_are_waited_for(
+    blocking: bool, gpu: CupyBackend, cupy: Any
+) -> None:
+    run, given = CudaExecutor(appended(), gpu), pinned(cupy, numbers(2, 3, 8))
+    new = numbers(2, 1, 8)
+    want = cpu_eval_graph(run.graph, {"past": given, "new": new})
+    with cupy.cuda.Stream(non_blocking=not blocking) as stream:
+        past = cupy.empty(given.shape, np.float32)
+        past.set(given, stream=stream)
+        uploads = run.proof.uploads
+        got = run.eval({"past": past, "new": new}, on_device=True)
+        assert run.proof.uploads - uploads == new.nbytes
+    close(got["present"].numpy(), want["present"])
+    close(got["sums"].numpy(), want["sums"])
+
+
+def test_arrays_are_not_used_again_while_they_are_read(gpu: CupyBackend, cupy: Any) -> None:
+    """An array is given up as soon as the call returns, and its memory written by the next one."""
+    run, new = CudaExecutor(appended(), gpu), numbers(2, 1, 8)
+    results = []
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        for turn in range(3):
+            given = pinned(cupy, numbers(2, 3, 8) * (turn + 1))
+            past = cupy.empty(given.shape, np.float32)
+            past.set(given, stream=stream)
+            stream.synchronize()
+            results.append(run.eval({"past": past, "new": new}, on_device=True)["present"])
+            del past
+        stream.synchronize()
+        for turn, found in enumerate(results):
+            past = numbers(2, 3, 8) * (turn + 1)
+            close(found.numpy(), cpu_eval_graph(run.graph, [past, new])["present"])
+
+
+@pytest.mark.parametrize("way", ["from_dlpack", "asarray"])
+def test_results_are_waited_for_by_who_takes_them(way: str, gpu: CupyBackend, cupy: Any) -> None:
+    run = CudaExecutor(appended(), gpu)
+    given = [numbers(2, 3, 8), numbers(2, 1, 8)]
+    found = run.eval(given, on_device=True)["present"]
+    with cupy.cuda.Stream(non_blocking=True):
+        taken = getattr(cupy, way)(found)
+        assert taken.data.ptr == found.memory.address
+        close(taken.get(), cpu_eval_graph(run.graph, given)["present"])
+
+
+def test_memory_at_no_multiple_of_16_bytes_is_copied(gpu: CupyBackend, cupy: Any) -> None:
+    run, x, new = CudaExecutor(appended(), gpu), numbers(2 * 3 * 8 + 1), numbers(2, 1, 8)
+    whole = cupy.empty(x.shape, np.float32)
+    whole.set(x)
+    past = whole[1:].reshape(2, 3, 8)
+    want = cpu_eval_graph(run.graph, [x[1:].reshape(2, 3, 8), new])
+    close(run.eval([past, new])["present"], want["present"])
+
+
+def test_caches_grow_on_the_device(gpu: CupyBackend) -> None:
+    run = CudaExecutor(appended(), gpu)
+    past: Any = np.zeros((2, 0, 8), np.float32)
+    want = past
+    for turn in range(5):
+        new = numbers(2, 1 + turn % 2, 8)
+        past = run.eval({"past": past, "new": new}, on_device=True)["present"]
+        want = cpu_eval_graph(run.graph, {"past": want, "new": new})["present"]
+    close(past.numpy(), want)
+
+
+def test_branches_run_where_their_operands_are(gpu: CupyBackend) -> None:
+    from kn_graph.ops.control import If
+
+    g = Graph("branches")
+    x, up = g.input("x", "float32", (64, 8)), g.input("up", "bool", ())
+    (y,) = g.push_all(If(branch("then", 1.0), branch("else", -1.0)), up, x * 2.0)
+    g.output("y", y * 3.0)
+    run = CudaExecutor(g, gpu)
+    for flag in (True, False):
+        given = {"x": numbers(64, 8), "up": np.array(flag)}
+        close(run.eval(given)["y"], cpu_eval_graph(g, given)["y"])
+
+
+# ---- what goes wrong ------------------------------------------------------------------------
+
+
+def test_memory_that_is_not_there_is_said_and_the_device_goes_on(
+    gpu: CupyBackend, standin: StandIn
+) -> None:
+    left = standin.memory
+    try:
+        standin.memory = 1 << 20
+        with pytest.raises(OutOfMemoryError, match="GPU 0"):
+            gpu.allocate(1 << 30)
+        assert gpu.available_bytes() < 1 << 30
+    finally:
+        standin.memory = left
+    checked(ITEMS["softmax"], gpu)
+
+
+def test_a_library_in_another_stream_shows(
+    gpu: CupyBackend, standin: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the stand-in is for: nothing orders this but the stream."""
+    if standin.is_eager:
+        pytest.skip("work that is done at once is in order whatever stream it is in")
+    monkeypatch.setattr(gpu, "_cublas", Cublas(gpu._cupy.cuda.Stream.null.ptr, gpu.allocate))
+    with pytest.raises(InternalError):
+        checked(ITEMS["products, by cuBLAS"], gpu)

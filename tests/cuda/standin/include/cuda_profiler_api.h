@@ -1,0 +1,3 @@
+#pragma once
+extern "C" int cudaProfilerStart();
+extern "C" int cudaProfilerStop();
