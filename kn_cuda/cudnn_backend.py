@@ -62,14 +62,12 @@ class Cudnn:
         if self._opened is None:
             try:
                 import cudnn
+
+                handle = int(cudnn.create_handle())
             except (ImportError, OSError) as error:
-                reason = f"nvidia-cudnn-frontend cannot be imported ({error})"
-                raise DeviceUnavailableError(
-                    f"convolutions need cuDNN: {reason}; install 'kn-engine[cuda12]' or "
-                    "'kn-engine[cuda13]'",
-                    (reason,),
-                ) from None
-            handle = int(cudnn.create_handle())
+                raise _unavailable(f"its frontend cannot be imported ({error})") from None
+            except RuntimeError as error:  # without the library there is a frontend all the same
+                raise _unavailable(str(error)) from None
             cudnn.set_stream(handle=handle, stream=self._stream)
             self._opened = cudnn, handle
         return self._opened
@@ -91,3 +89,10 @@ class Cudnn:
         if self._workspace is None or self._workspace.nbytes < nbytes:
             self._workspace = self._allocate(max(nbytes, 1))
         return self._workspace.address
+
+
+def _unavailable(reason: str) -> DeviceUnavailableError:
+    return DeviceUnavailableError(
+        f"convolutions need cuDNN: {reason}; install 'kn-engine[cuda12]' or 'kn-engine[cuda13]'",
+        (reason,),
+    )

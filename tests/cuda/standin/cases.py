@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from threading import Barrier, Thread
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from kn_cuda import CudaExecutor, selftest
+from kn_cuda.array import DeviceArray
+from kn_cuda.calls import Gemm
 from kn_cuda.cublas_backend import Cublas
 from kn_cuda.cupy_backend import CupyBackend
 from kn_cuda.device import cuda_device, cuda_unavailable_reasons
@@ -17,7 +20,13 @@ from kn_cuda.profile import Profile
 from kn_cuda.repeated import RepeatedCall
 from kn_cuda.selftest import ITEMS, checked
 from kn_graph import DType, Graph, cpu_eval_graph
-from kn_graph.errors import ExecutionError, InternalError, OutOfMemoryError
+from kn_graph.errors import (
+    DeviceUnavailableError,
+    ExecutionError,
+    InternalError,
+    OutOfMemoryError,
+    UsageError,
+)
 from kn_runtime import Device
 from tests.cuda.standin.process import StandIn
 from tests.cuda.test_device_arrays import appended, branch, numbers
@@ -170,6 +179,33 @@ def test_what_kernels_find_in_the_data_is_an_error_each_time(gpu: CupyBackend) -
                 np.testing.assert_array_equal(again(), given["x"][[1, 0]])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_cublas_gets_every_kind_of_product(dtype: str, gpu: CupyBackend) -> None:
+    """Operands that are turned, of two batches, one of which is repeated; odd sizes."""
+    g = Graph("products")
+    a, b = g.input("a", dtype, (3, 2, 130, 50)), g.input("b", dtype, (2, 50, 131))
+    turned = g.permute(g.input("c", dtype, (131, 50)), (1, 0))
+    g.output("batches", g.matmul(a, b))
+    g.output("turned", g.matmul(a, turned))
+    run, rng = CudaExecutor(g, gpu), np.random.default_rng(0)
+    given = {v.name: rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in g.inputs}
+    got, want = run.eval(given), cpu_eval_graph(g, given)
+    assert run.proof.kernels["gemm"] >= 1
+    digits = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(dtype, 2.0**-19)
+    for name, x in want.items():
+        error = np.abs(got[name].astype(np.float64) - x.astype(np.float64)).max()
+        assert error <= digits * np.abs(x.astype(np.float64)).max()
+
+
+def test_a_capture_that_fails_leaves_the_stream_as_it_was(gpu: CupyBackend) -> None:
+    def fail() -> None:
+        raise UsageError("this one")
+
+    with pytest.raises(UsageError, match="this one"):
+        gpu.capture([fail])
+    checked(ITEMS["products, by cuBLAS"], gpu)
+
+
 # ---- threads --------------------------------------------------------------------------------
 
 
@@ -286,6 +322,16 @@ def test_memory_at_no_multiple_of_16_bytes_is_copied(gpu: CupyBackend, cupy: Any
     close(run.eval([past, new])["present"], want["present"])
 
 
+def test_empty_arrays_go_both_ways(gpu: CupyBackend, cupy: Any) -> None:
+    run, new = CudaExecutor(appended(), gpu), numbers(2, 1, 8)
+    past = cupy.empty((2, 0, 8), np.float32)
+    close(run.eval([past, new])["present"], new * 2)
+    empty = DeviceArray(gpu.allocate(0), DType.FLOAT32, (2, 0, 8), gpu)
+    for taken in (cupy.from_dlpack(empty), cupy.asarray(empty)):
+        assert taken.shape == (2, 0, 8)
+        close(run.eval([taken, new])["present"], new * 2)
+
+
 def test_caches_grow_on_the_device(gpu: CupyBackend) -> None:
     run = CudaExecutor(appended(), gpu)
     past: Any = np.zeros((2, 0, 8), np.float32)
@@ -325,6 +371,28 @@ def test_memory_that_is_not_there_is_said_and_the_device_goes_on(
     finally:
         standin.memory = left
     checked(ITEMS["softmax"], gpu)
+
+
+@pytest.mark.parametrize(
+    ("module", "item", "said"),
+    [
+        ("cupy_backends.cuda.libs.cublas", "products, by cuBLAS", "products need cuBLAS"),
+        ("cudnn", "convolutions", "convolutions need cuDNN"),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named(
+    module: str, item: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delattr(sys.modules["cupy_backends.cuda.libs"], "cublas", raising=False)
+    with pytest.raises(DeviceUnavailableError, match=rf"{said}.*install 'kn-engine\[cuda12\]'"):
+        checked(ITEMS[item], CupyBackend())
+
+
+def test_a_refusal_of_cublas_says_what_was_asked(gpu: CupyBackend) -> None:
+    request = Gemm(DType.FLOAT32, DType.FLOAT32, False, False)
+    with pytest.raises(InternalError, match=r"cuBLAS refuses .* with status 7"):
+        gpu._cublas.gemm(request, [0, 0, 0], [-1, 2, 2, 2, 2, 2, 1, 0, 0, 0, 1, 0, 0, 0])
 
 
 def test_a_library_in_another_stream_shows(

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
+#include <vector>
 
 extern "C" int kn_standin_add(void* stream, void (*work)(const void*), const void* data, size_t bytes);
 extern "C" int kn_standin_holds(const void* address, size_t bytes);
@@ -72,19 +72,34 @@ static bool is_there(const Matrix& x, int batches) {
     return kn_standin_holds(x.first, (last + 1) * bytes_of(x.type));
 }
 
+// Returns a matrix of a batch, row after row.
+static std::vector<double> dense(const Matrix& x, int batch) {
+    std::vector<double> found;
+    found.reserve(size_t(x.rows) * x.columns);
+    for (int row = 0; row < x.rows; row++)
+        for (int column = 0; column < x.columns; column++)
+            found.push_back(read(x, x.place(batch, row, column)));
+    return found;
+}
+
 static void multiply(const void* data) {
     const Product& p = *static_cast<const Product*>(data);
     if (!is_there(p.a, p.batches) || !is_there(p.b, p.batches) || !is_there(p.c, p.batches))
         return kn_standin_fail("a matrix is no memory of the device");
-    for (int i = 0; i < p.batches; i++)
-        for (int column = 0; column < p.n; column++)
-            for (int row = 0; row < p.m; row++) {
-                double sum = 0;
-                for (int k = 0; k < p.k; k++)
-                    sum += read(p.a, p.a.place(i, row, k)) * read(p.b, p.b.place(i, k, column));
+    std::vector<double> sums(p.n);
+    for (int i = 0; i < p.batches; i++) {
+        const std::vector<double> a = dense(p.a, i), b = dense(p.b, i);
+        for (int row = 0; row < p.m; row++) {
+            std::fill(sums.begin(), sums.end(), 0.0);
+            for (int k = 0; k < p.k; k++)
+                for (int column = 0; column < p.n; column++)
+                    sums[column] += a[size_t(row) * p.k + k] * b[size_t(k) * p.n + column];
+            for (int column = 0; column < p.n; column++) {
                 const long long place = p.c.place(i, row, column);
-                write(p.c, place, p.alpha * sum + (p.beta ? p.beta * read(p.c, place) : 0));
+                write(p.c, place, p.alpha * sums[column] + (p.beta ? p.beta * read(p.c, place) : 0));
             }
+        }
+    }
 }
 
 extern "C" int cublasCreate_v2(Handle** made) { return *made = new Handle{nullptr, 0}, FINE; }
