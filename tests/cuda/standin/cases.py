@@ -206,6 +206,22 @@ def test_a_capture_that_fails_leaves_the_stream_as_it_was(gpu: CupyBackend) -> N
     checked(ITEMS["products, by cuBLAS"], gpu)
 
 
+def test_leave_is_asked_for_more_shared_memory(
+    gpu: CupyBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, wanted = gpu.launch, 100 << 10
+
+    def hungry(kernel: Any, grid: Any, block: Any, shared: int, *rest: Any) -> None:
+        launch(kernel, grid, block, wanted, *rest)
+
+    monkeypatch.setattr(gpu, "launch", hungry)
+    for wanted in (100 << 10, 200 << 10, 0):
+        checked(ITEMS["joins"], gpu)
+    wanted = 228 << 10
+    with pytest.raises(RuntimeError, match="more shared memory than a block may have"):
+        checked(ITEMS["joins"], gpu)
+
+
 # ---- threads --------------------------------------------------------------------------------
 
 

@@ -7,11 +7,14 @@
 #include <cstring>
 #include <vector>
 
-extern "C" int kn_standin_add(void* stream, void (*work)(const void*), const void* data, size_t bytes);
+extern "C" int kn_standin_add(
+    void* stream, void (*work)(const void*), const void* data, size_t bytes);
 extern "C" int kn_standin_holds(const void* address, size_t bytes);
 extern "C" void kn_standin_fail(const char* text);
 
-enum Status { FINE = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
+enum Status {
+    FINE = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15
+};
 enum Type { FLOAT32 = 0, FLOAT64 = 1, FLOAT16 = 2, BFLOAT16 = 14 };
 enum { EXACT_REDUCTION = 16 };
 enum Compute { COMPUTE_32 = 68, COMPUTE_64 = 70, FAST_16F = 74, FAST_16BF = 75, FAST_TF32 = 77 };
@@ -96,7 +99,8 @@ static void multiply(const void* data) {
                     sums[column] += a[size_t(row) * p.k + k] * b[size_t(k) * p.n + column];
             for (int column = 0; column < p.n; column++) {
                 const long long place = p.c.place(i, row, column);
-                write(p.c, place, p.alpha * sums[column] + (p.beta ? p.beta * read(p.c, place) : 0));
+                const double before = p.beta ? p.beta * read(p.c, place) : 0;
+                write(p.c, place, p.alpha * sums[column] + before);
             }
         }
     }
@@ -117,9 +121,10 @@ extern "C" int cublasSetWorkspace_v2(Handle* handle, void* workspace, size_t byt
 }
 
 extern "C" int cublasGemmStridedBatchedEx(
-    Handle* handle, int a_turned, int b_turned, int m, int n, int k, const void* alpha, const void* a,
-    int a_type, int a_line, long long a_step, const void* b, int b_type, int b_line, long long b_step,
-    const void* beta, void* c, int c_type, int c_line, long long c_step, int batches, int compute, int
+    Handle* handle, int a_turned, int b_turned, int m, int n, int k, const void* alpha,
+    const void* a, int a_type, int a_line, long long a_step, const void* b, int b_type, int b_line,
+    long long b_step, const void* beta, void* c, int c_type, int c_line, long long c_step,
+    int batches, int compute, int
 ) {
     if (!handle || !handle->workspace) return NOT_INITIALIZED;
     const bool is_wide = a_type == FLOAT64, is_narrow = a_type == FLOAT16 || a_type == BFLOAT16;
@@ -133,13 +138,13 @@ extern "C" int cublasGemmStridedBatchedEx(
     const auto scalar = [&](const void* x) {
         return is_wide ? *static_cast<const double*>(x) : *static_cast<const float*>(x);
     };
-    const auto matrix = [](const void* x, int type, int turned, int rows, int columns, int line, long long step) {
-        char* first = static_cast<char*>(const_cast<void*>(x));
-        return Matrix{first, type, turned != 0, rows, columns, line, step};
-    };
+    const auto first = [](const void* x) { return static_cast<char*>(const_cast<void*>(x)); };
     const Product product{
-        matrix(a, a_type, a_turned, m, k, a_line, a_step), matrix(b, b_type, b_turned, k, n, b_line, b_step),
-        matrix(c, c_type, 0, m, n, c_line, c_step), m, n, k, batches, scalar(alpha), scalar(beta)};
+        {first(a), a_type, a_turned != 0, m, k, a_line, a_step},
+        {first(b), b_type, b_turned != 0, k, n, b_line, b_step},
+        {first(c), c_type, false, m, n, c_line, c_step},
+        m, n, k, batches, scalar(alpha), scalar(beta)};
     if (!m || !n || !batches) return FINE;
-    return kn_standin_add(handle->stream, multiply, &product, sizeof product) ? EXECUTION_FAILED : FINE;
+    const int error = kn_standin_add(handle->stream, multiply, &product, sizeof product);
+    return error ? EXECUTION_FAILED : FINE;
 }

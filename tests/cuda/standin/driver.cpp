@@ -35,7 +35,7 @@ static CUcontext context() { return reinterpret_cast<CUcontext>(&context_itself)
 
 static CUresult result(Error error) { return CUresult(error); }
 
-// ---- what tests ask -------------------------------------------------------------------------------
+// ---- what tests ask ----------------------------------------------------------------------------
 
 extern "C" void kn_standin_kernel(
     const char* name, void* run, size_t pointer_bytes, size_t number_bytes, size_t static_shared,
@@ -57,7 +57,9 @@ extern "C" size_t kn_standin_graph_launches() { return graph_launches; }
 extern "C" const char* kn_standin_trouble() { return trouble.c_str(); }
 
 // Adds work of a library to a stream.
-extern "C" int kn_standin_add(void* stream, void (*work)(const void*), const void* data, size_t bytes) {
+extern "C" int kn_standin_add(
+    void* stream, void (*work)(const void*), const void* data, size_t bytes
+) {
     Guard guard(lock);
     Stream* found = stream_of(stream);
     if (!found) return INVALID_HANDLE;
@@ -72,7 +74,7 @@ extern "C" int kn_standin_holds(const void* address, size_t bytes) {
 
 extern "C" void kn_standin_fail(const char* text) { sticky = said(LAUNCH_FAILED, text); }
 
-// ---- errors and contexts ----------------------------------------------------------------------------
+// ---- errors and contexts -----------------------------------------------------------------------
 
 extern "C" CUresult cuGetErrorName(CUresult error, const char** text) {
     return *text = name_of(error), CUDA_SUCCESS;
@@ -96,14 +98,14 @@ extern "C" CUresult cuStreamGetCtx(CUstream, CUcontext* found) {
     return *found = context(), CUDA_SUCCESS;
 }
 
-// ---- modules --------------------------------------------------------------------------------------
+// ---- modules -----------------------------------------------------------------------------------
 
 // Names of the sections of a cubin; none where it is not one for this GPU.
 static std::vector<std::string> sections_of(const char* image) {
     Elf64_Ehdr header;
     memcpy(&header, image, sizeof header);
     if (memcmp(header.e_ident, ELFMAG, SELFMAG) || header.e_machine != CUBIN) return {};
-    if ((header.e_flags & 0xff) != capability && (header.e_flags >> 8 & 0xff) != capability) return {};
+    if ((header.e_flags & 0xff) != capability) return {};
     std::vector<Elf64_Shdr> table(header.e_shnum);
     memcpy(table.data(), image + header.e_shoff, table.size() * sizeof table[0]);
     const char* names = image + table[header.e_shstrndx].sh_offset;
@@ -146,7 +148,8 @@ extern "C" CUresult cuFuncSetAttribute(
     CUfunction function, CUfunction_attribute attribute, int value
 ) {
     Guard guard(lock);
-    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_ERROR_NOT_SUPPORTED;
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+        return CUDA_ERROR_NOT_SUPPORTED;
     Kernel* kernel = reinterpret_cast<Function*>(function)->kernel;
     if (!kernel || value < 0 || value + kernel->static_shared > MOST_SHARED)
         return result(said(INVALID_VALUE, "more shared memory than a block may have"));
@@ -154,7 +157,7 @@ extern "C" CUresult cuFuncSetAttribute(
     return CUDA_SUCCESS;
 }
 
-// ---- launches -------------------------------------------------------------------------------------
+// ---- launches ----------------------------------------------------------------------------------
 
 struct Launch {
     Function function;
@@ -167,11 +170,11 @@ struct Launch {
 static Error refusal(const Launch& launch) {
     const Kernel* kernel = launch.function.kernel;
     if (!kernel) return said(NOT_SUPPORTED, "only the host's kernels run: " + launch.function.name);
-    const unsigned* block = launch.block;
+    const unsigned *grid = launch.grid, *block = launch.block;
     const unsigned long long threads = 1ull * block[0] * block[1] * block[2];
-    const unsigned long long blocks = 1ull * launch.grid[0] * launch.grid[1] * launch.grid[2];
-    if (!threads || !blocks || threads > MOST_THREADS || block[2] > 64 || launch.grid[0] > 0x7fffffff ||
-        launch.grid[1] > 65535 || launch.grid[2] > 65535)
+    const unsigned long long blocks = 1ull * grid[0] * grid[1] * grid[2];
+    if (!threads || !blocks || threads > MOST_THREADS || block[2] > 64 || grid[0] > 0x7fffffff ||
+        grid[1] > 65535 || grid[2] > 65535)
         return said(INVALID_VALUE, "no GPU launches such a grid");
     if (kernel->registers * ((threads + 31) / 32 * 32) > REGISTERS)
         return said(TOO_MANY_RESOURCES, "more registers than a multiprocessor has");
@@ -194,25 +197,27 @@ static void run(const Launch& launch) {
         }
     }
     launches++;
-    const char* error = kernel.run(
-        launch.grid, launch.block, launch.shared, launch.pointers.data(), launch.numbers.data(), seed);
+    const char *pointers = launch.pointers.data(), *numbers = launch.numbers.data();
+    const char* error =
+        kernel.run(launch.grid, launch.block, launch.shared, pointers, numbers, seed);
     if (error) sticky = said(LAUNCH_FAILED, launch.function.name + ": " + error);
 }
 
 extern "C" CUresult cuLaunchKernel(
-    CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+    CUfunction given, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
     unsigned shared, CUstream handle, void** parameters, void**
 ) {
     Guard guard(lock);
     if (!has_context) return result(said(INVALID_CONTEXT, "the thread has no context"));
     Stream* stream = stream_of(handle);
     if (!stream) return CUDA_ERROR_INVALID_HANDLE;
-    Launch launch{*reinterpret_cast<Function*>(function), {gx, gy, gz}, {bx, by, bz}, shared, {}, {}};
+    const Function& function = *reinterpret_cast<Function*>(given);
+    Launch launch{function, {gx, gy, gz}, {bx, by, bz}, shared, {}, {}};
     const Error error = refusal(launch);
     if (error != FINE) return result(error);
-    const Kernel& kernel = *launch.function.kernel;
-    const char* given[] = {static_cast<char*>(parameters[0]), static_cast<char*>(parameters[1])};
-    launch.pointers.assign(given[0], given[0] + kernel.pointer_bytes);
-    launch.numbers.assign(given[1], given[1] + kernel.number_bytes);
+    const char* pointers = static_cast<char*>(parameters[0]);
+    const char* numbers = static_cast<char*>(parameters[1]);
+    launch.pointers.assign(pointers, pointers + function.kernel->pointer_bytes);
+    launch.numbers.assign(numbers, numbers + function.kernel->number_bytes);
     return result(add(stream, [launch] { run(launch); }));
 }

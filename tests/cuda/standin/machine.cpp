@@ -51,7 +51,7 @@ const char* name_of(int error) {
     return found == names.end() ? "another error" : found->second;
 }
 
-// ---- memory -------------------------------------------------------------------------------------
+// ---- memory ------------------------------------------------------------------------------------
 
 // Memory ends where a page begins that nobody may touch, and another one is in front.
 Error allocate(void** made, size_t bytes, Kind kind) {
@@ -93,7 +93,7 @@ Piece piece_of(const void* address, size_t bytes) {
     return place + bytes <= piece.start + piece.bytes ? piece : Piece{};
 }
 
-// ---- streams ------------------------------------------------------------------------------------
+// ---- streams -----------------------------------------------------------------------------------
 
 Stream* stream_of(const void* handle) {
     if (reinterpret_cast<uintptr_t>(handle) <= 1) return &legacy;
@@ -156,7 +156,8 @@ static void wait_for(Stream* stream, std::shared_ptr<Ticket> ticket) {
 static Error wait_for_legacy(Stream* stream) {
     if (!stream->is_blocking) return FINE;
     for (Stream* other : streams) {
-        if (other == stream || !other->is_blocking || (stream != &legacy && other != &legacy)) continue;
+        const bool is_pair = stream == &legacy || other == &legacy;
+        if (other == stream || !other->is_blocking || !is_pair) continue;
         if (other->capture) {
             other->is_spoilt = true;
             return said(CAPTURE_IMPLICIT, "the stream 0 is used while a blocking one is captured");

@@ -77,7 +77,9 @@ struct Stream {
 
 // A kernel for the host, and what a GPU would have to give it.
 struct Kernel {
-    const char* (*run)(const unsigned*, const unsigned*, size_t, const void*, const void*, unsigned);
+    // grid, block, dynamic shared memory, pointers, numbers, order of threads; returns an error
+    const char* (*run)(
+        const unsigned*, const unsigned*, size_t, const void*, const void*, unsigned);
     size_t pointer_bytes, number_bytes, static_shared;
     unsigned registers;
     size_t most_dynamic = 48 << 10;
@@ -100,14 +102,14 @@ extern size_t bytes_left, launches, graph_launches;
 Error said(Error error, const std::string& text);
 const char* name_of(int error);
 
-// ---- memory -------------------------------------------------------------------------------------
+// ---- memory ------------------------------------------------------------------------------------
 
 Error allocate(void** made, size_t bytes, Kind kind);
 Error give_back(void* address, Kind kind);
 // What holds all the bytes; of kind UNKNOWN where nothing does.
 Piece piece_of(const void* address, size_t bytes);
 
-// ---- streams ------------------------------------------------------------------------------------
+// ---- streams -----------------------------------------------------------------------------------
 
 Stream* stream_of(const void* handle);  // null where there is none
 Stream* new_stream(bool is_blocking);

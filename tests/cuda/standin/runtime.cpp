@@ -21,7 +21,14 @@ static cudaError_t result(Error error) {
     return cudaError_t(error);
 }
 
-// ---- devices ----------------------------------------------------------------------------------------
+// Asks a stream for something.
+template <class Ask> static cudaError_t in_stream(cudaStream_t handle, Ask ask) {
+    Guard guard(lock);
+    Stream* stream = stream_of(handle);
+    return result(stream ? ask(stream) : INVALID_HANDLE);
+}
+
+// ---- devices -----------------------------------------------------------------------------------
 
 extern "C" cudaError_t cudaGetLastError() {
     const cudaError_t found = last;
@@ -55,7 +62,7 @@ extern "C" cudaError_t cudaDeviceSynchronize() {
     return result(error ? error : drain_all());
 }
 
-// ---- memory -----------------------------------------------------------------------------------------
+// ---- memory ------------------------------------------------------------------------------------
 
 static cudaError_t allocated(void** made, size_t bytes, Kind kind) {
     Guard guard(lock);
@@ -108,11 +115,12 @@ static Error copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
         return said(NOT_SUPPORTED, "copies within the host, and of a kind that nobody says");
     if (!bytes) return FINE;
     if (!is_there(to, bytes, !is_down) || !is_there(from, bytes, !is_up))
-        return said(INVALID_VALUE, "a copy to or from an address that is not where it is said to be");
+        return said(INVALID_VALUE, "an address of a copy is not on the side that it is said to be");
     const bool is_pageable = (is_up && piece_of(from, bytes).kind == Kind::UNKNOWN) ||
                              (is_down && piece_of(to, bytes).kind == Kind::UNKNOWN);
     if (!is_pageable) return add(stream, [=] { memcpy(to, from, bytes); });
-    if (refused_in_capture(stream)) return said(CAPTURE_UNSUPPORTED, "pageable memory in a capture");
+    if (refused_in_capture(stream))
+        return said(CAPTURE_UNSUPPORTED, "pageable memory in a capture");
     if (is_up) {  // it is staged before the call returns
         const char* first = static_cast<const char*>(from);
         std::vector<char> staged(first, first + bytes);
@@ -125,34 +133,28 @@ static Error copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
 extern "C" cudaError_t cudaMemcpyAsync(
     void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle
 ) {
-    Guard guard(lock);
-    Stream* stream = stream_of(handle);
-    return result(stream ? copy(to, from, bytes, kind, stream) : INVALID_HANDLE);
+    return in_stream(handle, [&](Stream* stream) { return copy(to, from, bytes, kind, stream); });
 }
 
 extern "C" cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-    Guard guard(lock);
-    Stream* stream = stream_of(nullptr);
-    const Error error = copy(to, from, bytes, kind, stream);
-    return result(error ? error : drain(stream));
-}
-
-static Error set(void* to, int value, size_t bytes, Stream* stream) {
-    if (!is_there(to, bytes, true)) return said(INVALID_VALUE, "bytes are set that are not the device's");
-    return add(stream, [=] { memset(to, value, bytes); });
+    return in_stream(nullptr, [&](Stream* stream) {
+        const Error error = copy(to, from, bytes, kind, stream);
+        return error ? error : drain(stream);
+    });
 }
 
 extern "C" cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t handle) {
-    Guard guard(lock);
-    Stream* stream = stream_of(handle);
-    return result(stream ? set(to, value, bytes, stream) : INVALID_HANDLE);
+    return in_stream(handle, [=](Stream* stream) {
+        if (!is_there(to, bytes, true)) return said(INVALID_VALUE, "bytes of the host are set");
+        return add(stream, [=] { memset(to, value, bytes); });
+    });
 }
 
 extern "C" cudaError_t cudaMemset(void* to, int value, size_t bytes) {
     return cudaMemsetAsync(to, value, bytes, nullptr);
 }
 
-// ---- streams ------------------------------------------------------------------------------------------
+// ---- streams -----------------------------------------------------------------------------------
 
 extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t* made, unsigned flags) {
     Guard guard(lock);
@@ -167,44 +169,44 @@ extern "C" cudaError_t cudaStreamCreateWithPriority(cudaStream_t* made, unsigned
 }
 
 extern "C" cudaError_t cudaStreamDestroy(cudaStream_t handle) {
-    Guard guard(lock);
-    Stream* stream = stream_of(handle);
-    return result(stream ? end_stream(stream) : INVALID_HANDLE);
+    return in_stream(handle, end_stream);
 }
 
 extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-    Guard guard(lock);
-    Stream* stream = stream_of(handle);
-    if (!stream) return result(INVALID_HANDLE);
-    const Error error = refused_in_capture(stream);
-    return result(error ? error : drain(stream));
+    return in_stream(handle, [](Stream* stream) {
+        const Error error = refused_in_capture(stream);
+        return error ? error : drain(stream);
+    });
 }
 
 // Nothing goes on by itself, and so each question has one piece of work done: who asks often enough
 // is told yes. "Not yet" is no error that is remembered.
 extern "C" cudaError_t cudaStreamQuery(cudaStream_t handle) {
-    Guard guard(lock);
-    Stream* stream = stream_of(handle);
-    if (!stream) return result(INVALID_HANDLE);
-    const Error error = refused_in_capture(stream);
-    if (error != FINE) return result(error);
-    step(stream);
-    return stream->waiting.empty() ? result(sticky) : cudaErrorNotReady;
+    bool is_done = false;
+    const cudaError_t error = in_stream(handle, [&](Stream* stream) {
+        const Error refused = refused_in_capture(stream);
+        if (refused) return refused;
+        step(stream);
+        is_done = stream->waiting.empty();
+        return sticky;
+    });
+    return error || is_done ? error : cudaErrorNotReady;
 }
 
 extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-    Guard guard(lock);
-    Stream* stream = stream_of(handle);
-    return result(stream ? wait(stream, reinterpret_cast<Event*>(event)) : INVALID_HANDLE);
+    return in_stream(
+        handle, [=](Stream* stream) { return wait(stream, reinterpret_cast<Event*>(event)); });
 }
 
-// ---- events -------------------------------------------------------------------------------------------
+// ---- events ------------------------------------------------------------------------------------
 
 extern "C" cudaError_t cudaEventCreateWithFlags(cudaEvent_t* made, unsigned flags) {
     *made = reinterpret_cast<cudaEvent_t>(new Event{!(flags & cudaEventDisableTiming), nullptr});
     return result(FINE);
 }
-extern "C" cudaError_t cudaEventCreate(cudaEvent_t* made) { return cudaEventCreateWithFlags(made, 0); }
+extern "C" cudaError_t cudaEventCreate(cudaEvent_t* made) {
+    return cudaEventCreateWithFlags(made, 0);
+}
 
 extern "C" cudaError_t cudaEventDestroy(cudaEvent_t event) {
     Guard guard(lock);
@@ -213,16 +215,16 @@ extern "C" cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 extern "C" cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
-    Guard guard(lock);
-    Stream* stream = stream_of(handle);
-    return result(stream ? record(reinterpret_cast<Event*>(event), stream) : INVALID_HANDLE);
+    return in_stream(
+        handle, [=](Stream* stream) { return record(reinterpret_cast<Event*>(event), stream); });
 }
 
 extern "C" cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
     Guard guard(lock);
     auto ticket = reinterpret_cast<Event*>(handle)->ticket;
     if (!ticket) return result(FINE);
-    if (ticket->captured) return result(said(CAPTURED_EVENT, "an event of a capture is waited for"));
+    if (ticket->captured)
+        return result(said(CAPTURED_EVENT, "an event of a capture is waited for"));
     reach(*ticket);
     return result(sticky);
 }
@@ -231,70 +233,71 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t handle) {
     Guard guard(lock);
     auto ticket = reinterpret_cast<Event*>(handle)->ticket;
     if (!ticket) return result(FINE);
-    if (ticket->captured) return result(said(CAPTURED_EVENT, "an event of a capture is asked for"));
+    if (ticket->captured)
+        return result(said(CAPTURED_EVENT, "an event of a capture is asked for"));
     if (!ticket->done) step(ticket->stream);
     return ticket->done ? result(sticky) : cudaErrorNotReady;
 }
 
-extern "C" cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+extern "C" cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
     Guard guard(lock);
-    const Event &a = *reinterpret_cast<Event*>(start), &b = *reinterpret_cast<Event*>(end);
+    const Event &a = *reinterpret_cast<Event*>(from), &b = *reinterpret_cast<Event*>(to);
     if (!a.is_timed || !b.is_timed || !a.ticket || !b.ticket) return result(INVALID_HANDLE);
-    if (!a.ticket->done || !b.ticket->done) return result(said(NOT_READY, "events are not there yet"));
+    if (!a.ticket->done || !b.ticket->done)
+        return result(said(NOT_READY, "events are not there yet"));
     *milliseconds = float((b.ticket->seconds - a.ticket->seconds) * 1e3);
     return result(FINE);
 }
 
-// ---- graphs -------------------------------------------------------------------------------------------
+// ---- graphs ------------------------------------------------------------------------------------
 
 extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
-    Guard guard(lock);
-    Stream* stream = stream_of(handle);
-    if (!stream) return result(INVALID_HANDLE);
-    if (stream == stream_of(nullptr) || stream->capture)
-        return result(said(CAPTURE_UNSUPPORTED, "this stream cannot be captured now"));
-    if (mode != cudaStreamCaptureModeRelaxed)
-        return result(said(NOT_SUPPORTED, "only relaxed captures are modelled"));
-    stream->capture = std::make_unique<Graph>();
-    stream->is_spoilt = false;
-    return result(FINE);
+    return in_stream(handle, [=](Stream* stream) {
+        if (stream == stream_of(nullptr) || stream->capture)
+            return said(CAPTURE_UNSUPPORTED, "this stream cannot be captured now");
+        if (mode != cudaStreamCaptureModeRelaxed)
+            return said(NOT_SUPPORTED, "only relaxed captures are modelled");
+        stream->capture = std::make_unique<Graph>();
+        stream->is_spoilt = false;
+        return FINE;
+    });
 }
 
 extern "C" cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* made) {
-    Guard guard(lock);
-    Stream* stream = stream_of(handle);
     *made = nullptr;
-    if (!stream || !stream->capture) return result(said(INVALID_VALUE, "nothing is captured"));
-    std::unique_ptr<Graph> graph = std::move(stream->capture);
-    if (stream->is_spoilt) return result(said(CAPTURE_INVALIDATED, trouble));
-    *made = reinterpret_cast<cudaGraph_t>(graph.release());
-    return result(FINE);
+    return in_stream(handle, [=](Stream* stream) {
+        if (!stream->capture) return said(INVALID_VALUE, "nothing is captured");
+        std::unique_ptr<Graph> graph = std::move(stream->capture);
+        if (stream->is_spoilt) return CAPTURE_INVALIDATED;
+        *made = reinterpret_cast<cudaGraph_t>(graph.release());
+        return FINE;
+    });
 }
 
 extern "C" cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
-    Guard guard(lock);
-    Stream* stream = stream_of(handle);
-    if (!stream) return result(INVALID_HANDLE);
-    *status = !stream->capture    ? cudaStreamCaptureStatusNone
-              : stream->is_spoilt ? cudaStreamCaptureStatusInvalidated
-                                  : cudaStreamCaptureStatusActive;
-    return result(FINE);
+    return in_stream(handle, [=](Stream* stream) {
+        *status = !stream->capture    ? cudaStreamCaptureStatusNone
+                  : stream->is_spoilt ? cudaStreamCaptureStatusInvalidated
+                                      : cudaStreamCaptureStatusActive;
+        return FINE;
+    });
 }
 
-extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+extern "C" cudaError_t cudaGraphInstantiate(
+    cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long
+) {
     *made = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
     return result(FINE);
 }
 
-extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle) {
-    Guard guard(lock);
-    Stream* stream = stream_of(stream_handle);
-    if (!stream) return result(INVALID_HANDLE);
-    graph_launches++;
-    Error error = FINE;
-    for (const Work& work : reinterpret_cast<Graph*>(handle)->works)
-        if (error == FINE) error = add(stream, work);
-    return result(error);
+extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t handle) {
+    return in_stream(handle, [=](Stream* stream) {
+        graph_launches++;
+        Error error = FINE;
+        for (const Work& work : reinterpret_cast<Graph*>(graph)->works)
+            if (error == FINE) error = add(stream, work);
+        return error;
+    });
 }
 
 extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
