@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from threading import Barrier, Thread
 from typing import Any
 
@@ -209,15 +210,15 @@ def test_a_capture_that_fails_leaves_the_stream_as_it_was(gpu: CupyBackend) -> N
 def test_leave_is_asked_for_more_shared_memory(
     gpu: CupyBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launch, wanted = gpu.launch, 100 << 10
+    launch = gpu.launch
 
-    def hungry(kernel: Any, grid: Any, block: Any, shared: int, *rest: Any) -> None:
-        launch(kernel, grid, block, wanted, *rest)
+    def hungry(nbytes: int, kernel: Any, grid: Any, block: Any, _: int, *rest: Any) -> None:
+        launch(kernel, grid, block, nbytes, *rest)
 
-    monkeypatch.setattr(gpu, "launch", hungry)
-    for wanted in (100 << 10, 200 << 10, 0):
+    for nbytes in (100 << 10, 200 << 10, 0):
+        monkeypatch.setattr(gpu, "launch", partial(hungry, nbytes))
         checked(ITEMS["joins"], gpu)
-    wanted = 228 << 10
+    monkeypatch.setattr(gpu, "launch", partial(hungry, 228 << 10))
     with pytest.raises(RuntimeError, match="more shared memory than a block may have"):
         checked(ITEMS["joins"], gpu)
 
