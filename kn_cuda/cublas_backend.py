@@ -32,8 +32,8 @@ EXACT_REDUCTION = 16
 
 DEFAULT_ALGORITHM = -1
 
-WORKSPACE = 32 << 20
-"""Bytes that NVIDIA advises for the newest architectures; older ones ask for less."""
+WORKSPACE, NEWER_WORKSPACE = 4 << 20, 32 << 20
+"""Bytes that NVIDIA advises, up to Ada and from Hopper on."""
 
 SIGNATURES: Mapping[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (c_void_p,),
@@ -54,14 +54,16 @@ class Cublas:
     Its handle and workspace stay, since graphs that were captured use them.
     """
 
-    def __init__(self, stream: int, allocate: Callable[[int], Memory]) -> None:
+    def __init__(self, stream: int, arch: str, allocate: Callable[[int], Memory]) -> None:
         """Remember where calls go.
 
         Args:
             stream: the address of the stream.
+            arch: of the GPU, such as `sm_90`.
             allocate: gives memory for the workspace.
         """
         self._stream, self._allocate = stream, allocate
+        self._room = NEWER_WORKSPACE if int(arch.removeprefix("sm_")) >= 90 else WORKSPACE
         self._opened: tuple[Any, c_void_p, Memory] | None = None
 
     def gemm(self, request: Gemm, pointers: list[int], numbers: list[int]) -> int:
@@ -100,7 +102,7 @@ class Cublas:
         if self._opened is None:
             library, handle = _library(), c_void_p()
             _check(library.cublasCreate_v2(ctypes.byref(handle)), "a handle")
-            workspace = self._allocate(WORKSPACE)
+            workspace = self._allocate(self._room)
             _check(library.cublasSetStream_v2(handle, self._stream), "the stream")
             _check(library.cublasSetMathMode(handle, EXACT_REDUCTION), "exact sums")
             # or else it allocates while it is captured

@@ -59,7 +59,7 @@ class CupyBackend:
         with self._device:
             self._stream = cupy.cuda.Stream(non_blocking=True)
         self._compiler = Compiler(self.arch)
-        self._cublas = Cublas(self._stream.ptr, self.allocate)
+        self._cublas = Cublas(self._stream.ptr, self.arch, self.allocate)
         self._cudnn = Cudnn(self._stream.ptr, self.allocate)
         self._functions: dict[str, Any] = {}
         self._shared: dict[str, int] = {}
