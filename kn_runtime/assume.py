@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from kn_graph.dim import Size, Symbol, evaluate, of_atom, symbols_of
+from kn_graph.dim import Dim, Size, Symbol, evaluate, of_atom, symbols_of
 from kn_graph.dim_facts import Constraint, ConstraintKind
 from kn_graph.errors import KnError, SymbolError
 from kn_graph.graph import Graph
@@ -25,6 +26,12 @@ MORE_CANDIDATES = (256, 128, 1024, 2048, 32, 16)
 
 MAX_MIXED = 3
 """Of more sizes than this, only equal numbers for all are tried."""
+
+AHEAD = (64, 65)
+"""What sizes are taken to be while others are grown."""
+
+GROWN: Sequence[int] = (*range(CANDIDATES[0], CANDIDATES[-1] + 1), *range(CANDIDATES[0] - 1, 0, -1))
+"""Tried last, for one size after another, as a reshape into rows of 105 asks for."""
 
 
 def shown_sizes(graph: Graph, values: Mapping[str, Any]) -> dict[str, int]:
@@ -46,7 +53,7 @@ def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
     What the graph requires a size to be; 1 for the first axis of an input; else the first of 64,
     512, 4096 for which the graph's requirements hold, and those of control-flow bodies, since any
     of them may run. Where none does, other powers of two are tried, and first axes take these,
-    too; then bodies are left aside.
+    too; then bodies are left aside; then sizes are grown one after another (see `_Growth`).
 
     Args:
         graph: whose symbols are meant.
@@ -68,21 +75,97 @@ def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
     free = [n for n in free if equal[n] == n]
     batch = {n: 1 for n in free if n in first}
     rest = [n for n in free if n not in first]
-    chosen: dict[str, int] = {}
     ways = (({**pinned, **batch}, rest), (pinned, free))
-    for bodies, numbers in ((within, CANDIDATES), (within, MORE_CANDIDATES), ((), CANDIDATES)):
-        for fixed, names in ways:
-            for choice in _choices(len(names), numbers):
-                chosen = {**fixed, **dict(zip(names, choice, strict=True))}
-                chosen |= {n: chosen[same] for n, same in equal.items()}
-                if _legal(graph, {**known, **chosen}, bodies):
-                    return chosen
+    chosen: dict[str, int] = {}
+    for bodies, fixed, numbers in _proposals(graph, known, ways, equal, within):
+        chosen = {**fixed, **numbers}
+        chosen |= {n: chosen[same] for n, same in equal.items()}
+        if _legal(graph, {**known, **chosen}, bodies):
+            return chosen
     several = ", ".join(map(str, CANDIDATES))
     tried = [f"1, {several} for {n!r}" for n in batch] + [f"{several} for {n!r}" for n in rest]
     raise SymbolError(
-        f"no assumption about sizes satisfies the model (tried {' and '.join(tried)}); "
-        f"give them with --dim NAME=N{_broken(graph, {**known, **chosen})}"
+        f"no assumption about sizes satisfies the model (tried {' and '.join(tried)}, then all "
+        f"numbers up to {max(GROWN):,} for each in turn); give them with --dim NAME=N"
+        f"{_broken(graph, {**known, **chosen})}"
     )
+
+
+def _proposals(
+    graph: Graph,
+    known: Mapping[str, int],
+    ways: Sequence[tuple[Mapping[str, int], Sequence[str]]],
+    equal: Mapping[str, str],
+    within: Sequence[Constraint],
+) -> Iterator[tuple[Sequence[Constraint], Mapping[str, int], Mapping[str, int]]]:
+    """Yield what bodies have to allow, numbers that are taken as given, and those of the others.
+
+    Args:
+        graph: whose symbols are meant.
+        known: numbers of symbols that somebody gave.
+        ways: numbers that may be taken as given, with the names of the others.
+        equal: the name whose number each name has.
+        within: requirements of bodies.
+    """
+    for bodies, numbers in ((within, CANDIDATES), (within, MORE_CANDIDATES), ((), CANDIDATES)):
+        for fixed, names in ways:
+            for choice in _choices(len(names), numbers):
+                yield bodies, fixed, dict(zip(names, choice, strict=True))
+    for bodies in (within, ()):
+        growth = _Growth(graph, (*graph.constraints, *bodies, *_not_empty(graph)), equal)
+        for fixed, names in ways:
+            yield bodies, fixed, growth.sizes({**known, **fixed}, names)
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """Chooses sizes, last axes first: the first of `GROWN` for which what they have to meet holds.
+
+    Sizes not chosen yet are 64 meanwhile, and 65 as well where some number allows both: what is
+    legal since it shares a factor with 64 is not how wide an axis is meant to be.
+
+    Attributes:
+        graph: whose symbols are meant.
+        required: what has to hold.
+        equal: the name whose number each name has.
+    """
+
+    graph: Graph
+    required: Sequence[Constraint]
+    equal: Mapping[str, str]
+
+    def sizes(self, fixed: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
+        """Return numbers for some names, in the order of axes, where others have theirs."""
+        found = dict.fromkeys(names, AHEAD[0])
+        for at, name in reversed(list(enumerate(names))):
+            ahead = [{**fixed, **found, **dict.fromkeys(names[:at], n)} for n in AHEAD]
+            found[name] = self._first(name, ahead) or self._first(name, ahead[:1]) or AHEAD[0]
+        return found
+
+    def _first(self, name: str, others: Sequence[Mapping[str, int]]) -> int | None:
+        """Return the first number that is legal with all others."""
+        envs = [self._env({**numbers, name: 1}) for numbers in others]
+        same = {s for s in envs[0] if self.equal.get(s.name) == name}
+        own = [c for c in self.required if c.symbols <= envs[0].keys() and c.symbols & same]
+        for n in GROWN:
+            tried = [{**env, **dict.fromkeys(same, n)} for env in envs]
+            broken = next((i for i, c in enumerate(own) if not all(map(c.holds, tried))), None)
+            if broken is None:
+                return n
+            own.insert(0, own.pop(broken))  # the next number is likely to break it, too
+        return None
+
+    def _env(self, numbers: Mapping[str, int]) -> dict[Symbol, int]:
+        missing = {n: numbers[same] for n, same in self.equal.items() if same in numbers}
+        return _env(self.graph, {**numbers, **missing})
+
+
+def _not_empty(graph: Graph) -> list[Constraint]:
+    """Return the requirements that no tensor of the graph is empty, where its sizes decide that."""
+    types = [v.type for node in graph.nodes for v in node.results]
+    sizes = {s: None for t in types if isinstance(t, TensorType) for s in t.shape}
+    less = (s - 1 for s in sizes if not isinstance(s, int))
+    return [Constraint(ConstraintKind.GE, d, "not empty") for d in less if isinstance(d, Dim)]
 
 
 def _broken(graph: Graph, numbers: Mapping[str, int]) -> str:

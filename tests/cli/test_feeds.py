@@ -248,12 +248,38 @@ def test_a_size_that_has_to_equal_another_is_assumed_to(tmp_path: Path) -> None:
     assert assumed_sizes(g, {}) == {"a": 1, "b": 64, "c": 1}
 
 
-def test_sizes_that_cannot_be_guessed_say_what_they_have_to_satisfy(tmp_path: Path) -> None:
-    weights = {"s": np.array([-1, 105])}
-    proto = model([node("Reshape", "x s", "y")], [info("x", ["n"])], weights=weights)
-    graph = load_graph_from_onnx_bytes(proto.SerializeToString())
-    with pytest.raises(SymbolError, match=r"They have to satisfy 105\*\(n//105\)-n == 0"):
-        assumed_sizes(graph, {})
+def rows(shape: Sequence[int | str], length: int) -> Graph:
+    """Return a model that cuts x into rows."""
+    weights = {"s": np.array([-1, length])}
+    proto = model([node("Reshape", "x s", "y")], [info("x", shape)], weights=weights)
+    return load_graph_from_onnx_bytes(proto.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("graph", "sizes"),
+    [
+        (rows(["n"], 105), {"n": 105}),
+        (rows([1, "n"], 21), {"n": 84}),  # none below 64 where one above it will do
+        (rows([1, "n-100"], 214), {"n": 314}),  # 100 leaves no rows at all
+        (rows(["a", 24, "b"], 2520), {"a": 1, "b": 105}),
+        (rows(["a-10", 10, "b"], 2000), {"a": 64, "b": 200}),  # at a = 64 alone 100 is legal too
+        (rows(["a-10", "b", "c"], 35), {"a": 64, "b": 64, "c": 70}),
+    ],
+)
+def test_sizes_grow_until_a_model_allows_them(graph: Graph, sizes: dict[str, int]) -> None:
+    assert assumed_sizes(graph, {}) == sizes
+
+
+def test_sizes_grow_beside_those_given() -> None:
+    graph = rows(["a", 10, "b"], 1060)
+    assert assumed_sizes(graph, {"a": 53}) == {"b": 64}
+    assert assumed_sizes(graph, {"a": 7}) == {"b": 106}
+    assert assumed_sizes(graph, {"b": 3}) == {"a": 106}
+
+
+def test_sizes_that_cannot_be_guessed_say_what_they_have_to_satisfy() -> None:
+    with pytest.raises(SymbolError, match=r"They have to satisfy 4099\*\(n//4099\)-n == 0"):
+        assumed_sizes(rows(["n"], 4099), {})
 
 
 # ---- pictures ------------------------------------------------------------------------------
