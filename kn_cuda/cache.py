@@ -64,10 +64,11 @@ class DiskCache:
             lock = self._locks[key]
         with lock:
             found = self._read(key)
+            with self._lock:
+                self.hits += found is not None
+                self.misses += found is None
             if found is not None:
-                self.hits += 1
                 return found
-            self.misses += 1
             made = make()
             self._write(key, made)
             return made

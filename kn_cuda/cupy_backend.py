@@ -74,12 +74,13 @@ class CupyBackend:
             missing = [k for k in kernels if k.name not in self._functions]
             if not missing:
                 return 0
-            module = self._cupy.cuda.function.Module()
-            module.load(self._compiler.compile(missing).cubin)
-            self._modules.append(module)
-            for k in missing:
-                self._functions[k.name] = module.get_function(k.name)
-            return len({k.name for k in missing})
+            compiled = self._compiler.compile(missing)
+            for name, kernel in compiled.items():
+                module = self._cupy.cuda.function.Module()
+                module.load(kernel.cubin)
+                self._modules.append(module)
+                self._functions[name] = module.get_function(name)
+            return len(compiled)
 
     # ---- memory -----------------------------------------------------------------------------
 

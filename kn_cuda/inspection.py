@@ -10,7 +10,7 @@ from kn_cuda.calls import Gemm
 from kn_cuda.conv_graph import ConvGraph
 from kn_cuda.lower import lower_step
 from kn_cuda.lowering import Lowering
-from kn_cuda.nvrtc import Compiler, unavailable_reason
+from kn_cuda.nvrtc import Compiler, Usage, unavailable_reason
 from kn_cuda.options import CudaOptions
 from kn_cuda.program import DeviceStep, Skeleton
 from kn_cuda.source import KernelSource
@@ -23,7 +23,14 @@ from kn_plan.options import PlanOptions
 from kn_plan.plan import Plan, Step
 from kn_plan.report import memory_report
 
-__all__ = ["CIRCULAR_STACK", "Inspection", "host_reasons", "inspect_plan", "require_clean"]
+__all__ = [
+    "CIRCULAR_STACK",
+    "Inspection",
+    "KernelReport",
+    "host_reasons",
+    "inspect_plan",
+    "kernel_report",
+]
 
 CIRCULAR = ("sin", "cos", "tan")
 CIRCULAR_STACK = 40
@@ -52,6 +59,8 @@ class Inspection:
 
     Attributes:
         steps: those of the device, with what each of them asks for.
+        kernels: ours, each once: those that any sizes may launch, and what these sizes do with
+            indices of 64 bits.
         read_backs: how many sizes are read back from the device.
         arena: bytes of intermediate results.
         lower_bound: no order of places needs less.
@@ -59,6 +68,7 @@ class Inspection:
     """
 
     steps: tuple[tuple[Step, tuple[BoundCall, ...]], ...]
+    kernels: tuple[KernelSource, ...]
     read_backs: int
     arena: int
     lower_bound: int
@@ -68,12 +78,6 @@ class Inspection:
     def calls(self) -> list[BoundCall]:
         """Everything that is asked for, in order."""
         return [call for _, calls in self.steps for call in calls]
-
-    @property
-    def kernels(self) -> list[KernelSource]:
-        """Our kernels, each once."""
-        found = [c.kernel for c in self.calls if isinstance(c, BoundLaunch)]
-        return list({k.name: k for k in found}.values())
 
     @property
     def launches(self) -> int:
@@ -119,28 +123,83 @@ def inspect_plan(plan: Plan, env: Mapping[Symbol, int], arch: str) -> Inspection
         found += [(s.step, bound_calls(s.calls, numbers)) for s in steps]
     memory = memory_report(skeleton.plan, env)
     read_backs = [s for s in skeleton.segments if isinstance(s, HostStep) and s.reads_sizes]
-    return Inspection(tuple(found), len(read_backs), memory.arena, memory.lower_bound, workspace)
+    launched = [c.kernel for _, calls in found for c in calls if isinstance(c, BoundLaunch)]
+    kernels = {k.name: k for k in (*skeleton.kernels, *launched)}
+    return Inspection(
+        tuple(found), tuple(kernels.values()), len(read_backs), memory.arena, memory.lower_bound,
+        workspace,
+    )  # fmt: skip
 
 
-def require_clean(kernels: Sequence[KernelSource], arch: str) -> str:
-    """Compile kernels where NVRTC is installed, and look at what they use; say what was done.
+@dataclass(frozen=True)
+class KernelReport:
+    """What kernels need of a multiprocessor.
+
+    Attributes:
+        kernels: how many they are.
+        registers: of the kernel that has most.
+        shared: bytes of static shared memory, of the kernel that has most.
+        spills: bytes, of all kernels.
+        stack: bytes, of the kernel that has most.
+        faults: what spills, or has a stack, each as a text.
+        skipped: why nothing was compiled; empty where everything was.
+    """
+
+    kernels: int
+    registers: int = 0
+    shared: int = 0
+    spills: int = 0
+    stack: int = 0
+    faults: tuple[str, ...] = ()
+    skipped: str = ""
+
+    def require(self) -> None:
+        """Raise where there is a fault.
+
+        Raises:
+            CompileError: names all kernels that spill registers or have a stack.
+        """
+        if self.faults:
+            raise CompileError(
+                f"{len(self.faults)} of {self.kernels} kernels do not fit into registers: "
+                f"{'; '.join(self.faults)}. Expected no spills and no stack. Please report this."
+            )
+
+    def __str__(self) -> str:
+        """Return what was done, in a few words."""
+        if self.skipped:
+            return f"not compiled: {self.skipped}"
+        return f"compiled, {self.spills} bytes of spills, at most {self.registers} registers"
+
+
+def kernel_report(kernels: Sequence[KernelSource], arch: str) -> KernelReport:
+    """Compile kernels where NVRTC is installed, and look at what they use.
+
+    Args:
+        kernels: each once.
+        arch: what they are compiled for.
 
     Raises:
-        CompileError: one does not compile, spills registers, or has a stack.
+        CompileError: one does not compile.
     """
-    reason = unavailable_reason()
-    if reason is not None:
-        return f"not compiled: {reason}"
-    if not kernels:
-        return "none to compile"
-    usage = Compiler(arch).compile(kernels).usage
-    for k in kernels:
-        used = usage[k.name]
-        circular = any(f"{name}f(" in k.code or f"{name}(" in k.code for name in CIRCULAR)
-        if used.spills or used.stack > (CIRCULAR_STACK if circular else 0):
-            raise CompileError(
-                f"kernel {k.name} spills {used.spills} bytes and has a stack of {used.stack} on "
-                f"{arch}; expected none. Please report this."
-            )
-    most = max(u.registers for u in usage.values())
-    return f"compiled for {arch} without spills, at most {most} registers"
+    skipped = unavailable_reason()
+    if skipped is not None or not kernels:
+        return KernelReport(len(kernels), skipped=skipped or "")
+    used = {name: c.usage for name, c in Compiler(arch).compile(kernels).items()}
+    faults = (_fault(k, used[k.name], arch) for k in kernels)
+    return KernelReport(
+        len(kernels),
+        max(u.registers for u in used.values()),
+        max(u.shared for u in used.values()),
+        sum(u.spills for u in used.values()),
+        max(u.stack for u in used.values()),
+        tuple(filter(None, faults)),
+    )
+
+
+def _fault(kernel: KernelSource, used: Usage, arch: str) -> str:
+    """Return what is wrong with what a kernel uses; empty if nothing is."""
+    circular = any(f"{name}f(" in kernel.code or f"{name}(" in kernel.code for name in CIRCULAR)
+    if not used.spills and used.stack <= (CIRCULAR_STACK if circular else 0):
+        return ""
+    return f"{kernel.name} spills {used.spills} bytes and has a stack of {used.stack} on {arch}"

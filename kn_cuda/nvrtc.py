@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from kn_cuda.cache import DiskCache, cache_folder, key_of
@@ -19,6 +21,9 @@ OPTIONS = (
     "--ptxas-options=-v",
     "--device-as-default-execution-space",
 )
+
+MOST_THREADS = 16
+"""Each keeps the state of a compiler in memory."""
 
 MISSING = "NVRTC is not installed: pip install 'kn-engine[cuda12]' or 'kn-engine[cuda13]'"
 
@@ -42,15 +47,15 @@ class Usage:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A unit for one architecture.
+    """A kernel for one architecture.
 
     Attributes:
         cubin: what a driver loads.
-        usage: by kernel.
+        usage: what it needs.
     """
 
     cubin: bytes
-    usage: Mapping[str, Usage]
+    usage: Usage
 
 
 def unavailable_reason() -> str | None:
@@ -100,7 +105,10 @@ def parse_log(log: str) -> dict[str, Usage]:
 
 
 class Compiler:
-    """Compiles units for one architecture, and keeps them on disk.
+    """Compiles kernels for one architecture, and keeps them on disk.
+
+    Each is a unit of its own: NVRTC compiles one on each thread, and plans share what they have in
+    common. A unit of a whole plan takes a twentieth to a third less work, but one thread.
 
     Attributes:
         arch: such as `sm_90`.
@@ -120,17 +128,22 @@ class Compiler:
         self.cache = cache or DiskCache(cache_folder() / "nvrtc", ".cubin")
         self._version = ".".join(map(str, nvrtc_version()))
 
-    def compile(self, kernels: Sequence[KernelSource]) -> Compiled:
-        """Return the unit of some kernels.
+    def compile(self, kernels: Sequence[KernelSource]) -> dict[str, Compiled]:
+        """Return kernels by name, compiled by several threads.
 
         Raises:
-            CompileError: it does not compile; the text holds NVRTC's log.
+            CompileError: one does not compile; the text holds NVRTC's log.
         """
-        text = unit_text(kernels)
+        chosen = {k.name: k for k in kernels}
+        with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
+            return dict(zip(chosen, pool.map(self._kernel, chosen.values()), strict=True))
+
+    def _kernel(self, kernel: KernelSource) -> Compiled:
+        text = unit_text([kernel])
         key = key_of(self.arch, self._version, " ".join(OPTIONS), text)
         data = self.cache.get(key, lambda: self._compiled(text))
         log, _, cubin = data.partition(b"\0")
-        return Compiled(cubin, parse_log(log.decode()))
+        return Compiled(cubin, parse_log(log.decode())[kernel.name])
 
     def _compiled(self, text: str) -> bytes:
         """Return the log, a zero, and the cubin."""
@@ -144,7 +157,7 @@ class Compiler:
             except nvrtc.NVRTCError as error:
                 log = nvrtc.getProgramLog(program)
                 raise CompileError(
-                    f"kernels do not compile for {self.arch}: {error}\n{log[:4000]}"
+                    f"a kernel does not compile for {self.arch}: {error}\n{log[:4000]}"
                 ) from None
             log = nvrtc.getProgramLog(program)
             # CuPy hands out the zero behind the log, and cuts off the one behind the cubin

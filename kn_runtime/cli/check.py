@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from kn_runtime.cli.planned import AtSizes, PlanDevice, at_sizes, plan_device
 from kn_runtime.cli.table import Column, Table
 
 if TYPE_CHECKING:
-    from kn_cuda.inspection import Inspection
+    from kn_cuda.inspection import Inspection, KernelReport
     from kn_graph.dim import Symbol
     from kn_graph.graph import Graph
     from kn_plan.bodies import BodyReport
@@ -86,6 +86,7 @@ class _Subject:
     report: PlanReport | None = None
     bodies: list[BodyReport] = field(default_factory=list)
     inspections: list[Inspection] = field(default_factory=list)
+    gpu: _OnGpu | None = None
 
     @property
     def steps(self) -> list[StepReport]:
@@ -206,37 +207,68 @@ def _memory(subject: _Subject) -> str:
 # ---- a GPU ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _OnGpu:
+    """What a model would have a GPU do, its bodies of control flow included, each once.
+
+    Attributes:
+        launches: kernels, a library's call counted as one for each batch.
+        library_calls: those of libraries.
+        read_backs: sizes that are read back from the device.
+        arena: bytes of intermediate results.
+        lower_bound: no order of places needs less.
+        workspace: bytes behind the arena, for the step that needs most.
+        kernels: what our kernels need; None where one does not compile.
+    """
+
+    launches: int
+    library_calls: int
+    read_backs: int
+    arena: int
+    lower_bound: int
+    workspace: int
+    kernels: KernelReport | None = None
+
+
 def _kernels(subject: _Subject) -> str:
-    from kn_cuda.inspection import inspect_plan, require_clean
+    from kn_cuda.inspection import inspect_plan, kernel_report
 
     assert subject.plan is not None
     arch = subject.device.arch
     assert arch is not None
     inner, _ = _inner_plans(subject)
     plans = [(subject.plan, subject.env), *((plan, env) for _, plan, env in inner)]
-    subject.inspections = [inspect_plan(plan, env, arch) for plan, env in plans]
-    kernels = list({k.name: k for i in subject.inspections for k in i.kernels}.values())
-    launches = sum(i.launches for i in subject.inspections)
-    libraries = sum(i.library_calls for i in subject.inspections)
-    read_backs = sum(i.read_backs for i in subject.inspections)
+    found = subject.inspections = [inspect_plan(plan, env, arch) for plan, env in plans]
+    gpu = subject.gpu = _OnGpu(
+        sum(i.launches for i in found),
+        sum(i.library_calls for i in found),
+        sum(i.read_backs for i in found),
+        sum(i.arena for i in found),
+        sum(i.lower_bound for i in found),
+        max(i.workspace for i in found),
+    )
+    report = kernel_report(list({k.name: k for i in found for k in i.kernels}.values()), arch)
+    subject.gpu = replace(gpu, kernels=report)
+    report.require()
     return (
-        f"{counted(launches, 'launch', 'launches')}, {libraries} by libraries, "
-        f"{counted(read_backs, 'size')} read back; {counted(len(kernels), 'kernel')} "
-        f"{require_clean(kernels, arch)}"
+        f"{counted(gpu.launches, 'launch', 'launches')}, {gpu.library_calls} by libraries, "
+        f"{counted(gpu.read_backs, 'size')} read back; {counted(report.kernels, 'kernel')} {report}"
     )
 
 
 def _arena(subject: _Subject) -> str:
-    arena = sum(i.arena for i in subject.inspections)
-    least = sum(i.lower_bound for i in subject.inspections)
-    workspace = max(i.workspace for i in subject.inspections)
-    text = f"{human_bytes(arena)}, at least {human_bytes(least)}, and {human_bytes(workspace)} "
-    if arena > MOST_ARENA * least:
+    gpu = subject.gpu
+    assert gpu is not None
+    if gpu.arena > MOST_ARENA * gpu.lower_bound:
         raise UnsupportedOnDeviceError(
-            f"the arena takes {arena:,} bytes, more than {MOST_ARENA} times the {least:,} that "
-            "live at once; PlanOptions with other mechanisms may need less"
+            f"the arena takes {gpu.arena:,} bytes, more than {MOST_ARENA} times the "
+            f"{gpu.lower_bound:,} that live at once; PlanOptions with other mechanisms may need "
+            "less"
         )
-    return text + "behind it for a single step"
+    return (
+        f"{human_bytes(gpu.arena)}, at least {human_bytes(gpu.lower_bound)}, and "
+        f"{human_bytes(gpu.workspace)} behind it for a single step"
+    )
 
 
 def _cudnn(subject: _Subject) -> str:
@@ -355,6 +387,7 @@ def _as_dict(subject: _Subject, found: list[_Finding], ok: bool) -> dict[str, An
         "steps": {place: counts[place] for place in ("device", "control", "host")},
         "kinds": _kinds(subject),
         "memory": asdict(subject.report.memory) if subject.report else None,
+        "gpu": asdict(subject.gpu) if subject.gpu else None,
         "note": subject.device.note,
     }
 

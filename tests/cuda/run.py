@@ -86,10 +86,10 @@ def assert_clean(kernels: Sequence[KernelSource], archs: Sequence[str] = CHECKED
     stack = {k.name: CIRCULAR_STACK if CIRCULAR.search(k.code) else 0 for k in kernels}
     for arch in archs:
         assert arch in ARCHITECTURES
-        usage = Compiler(arch).compile(kernels).usage
-        assert usage.keys() == threads.keys()
-        for name, used in usage.items():
-            assert _fits(used, threads[name], stack[name]), (arch, name, used)
+        compiled = Compiler(arch).compile(kernels)
+        assert compiled.keys() == threads.keys()
+        for name, kernel in compiled.items():
+            assert _fits(kernel.usage, threads[name], stack[name]), (arch, name, kernel.usage)
 
 
 def _fits(used: Usage, threads: int, stack: int) -> bool:

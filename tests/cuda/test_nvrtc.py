@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -28,15 +30,34 @@ def test_all_kernels_are_clean(arch: str, kernels: list[KernelSource]) -> None:
     assert_clean([k.widened for k in kernels], [arch])
 
 
-def test_a_unit_is_compiled_once_and_found_on_disk(
+def test_a_kernel_is_compiled_once_and_found_on_disk_by_other_plans(
     tmp_path: Path, kernels: list[KernelSource]
 ) -> None:
     first = Compiler("sm_90", DiskCache(tmp_path, ".cubin"))
     second = Compiler("sm_90", DiskCache(tmp_path, ".cubin"))
-    some = kernels[:3]
-    assert first.compile(some) == second.compile(some[::-1])
-    assert (first.cache.misses, second.cache.misses, second.cache.hits) == (1, 0, 1)
-    assert first.compile(some).cubin.startswith(b"\x7fELF")
+    some = first.compile([*kernels[:3], kernels[0]])
+    assert list(some) == [k.name for k in kernels[:3]]
+    assert (first.cache.misses, first.cache.hits) == (3, 0)
+    others = second.compile(kernels[2:4])
+    assert others[kernels[2].name] == some[kernels[2].name]
+    assert (second.cache.misses, second.cache.hits) == (1, 1)
+    assert all(c.cubin.startswith(b"\x7fELF") for c in some.values())
+
+
+def test_several_threads_compile(
+    tmp_path: Path, kernels: list[KernelSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, both = Compiler("sm_90", DiskCache(tmp_path, ".cubin")), Barrier(2, timeout=60)
+    alone = compiler._compiled
+
+    def beside(text: str) -> bytes:
+        both.wait()
+        return alone(text)
+
+    monkeypatch.setattr(compiler, "_compiled", beside)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert compiler.compile(kernels[:2]).keys() == {k.name for k in kernels[:2]}
+    assert compiler.compile([]) == {}
 
 
 def test_a_kernel_that_does_not_compile_shows_the_log(tmp_path: Path) -> None:
