@@ -169,7 +169,8 @@ class KernelReport:
         """Return what was done, in a few words."""
         if self.skipped:
             return f"not compiled: {self.skipped}"
-        return f"compiled, {self.spills} bytes of spills, at most {self.registers} registers"
+        spills = f"with {self.spills} bytes of spills" if self.spills else "without spills"
+        return f"compiled {spills}, at most {self.registers} registers"
 
 
 def kernel_report(kernels: Sequence[KernelSource], arch: str) -> KernelReport:
