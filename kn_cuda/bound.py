@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -122,8 +123,28 @@ def _uploaded(backend: Backend, array: Array) -> Memory:
 
 def bound_calls(calls: Sequence[PlacedCall], numbers: Ints) -> tuple[BoundCall, ...]:
     """Return the calls of a step that do something, for the numbers of its stage."""
-    found = (_bound_call(call, numbers) for call in calls)
-    return tuple(call for call in found if call is not None)
+    found: list[BoundCall] = []
+    for rounds, group in groupby(calls, lambda placed: placed.call.rounds):
+        members = list(group)
+        bound = [call for m in members if (call := _bound_call(m, numbers)) is not None]
+        if rounds is None:
+            found += bound
+        else:
+            found += _in_turn(bound, int(numbers[members[0].times][0]))
+    return tuple(found)
+
+
+def _in_turn(calls: Sequence[BoundCall], times: int) -> Iterator[BoundCall]:
+    """Yield calls again and again; kernels that ask for it are told which time it is."""
+    for time in range(times):
+        for call in calls:
+            place = call.kernel.round if isinstance(call, BoundLaunch) else None
+            if place is None:
+                yield call
+                continue
+            own = call.numbers.copy()
+            own[place] = time
+            yield replace(call, numbers=own)
 
 
 def _bound_call(placed: PlacedCall, numbers: Ints) -> BoundCall | None:

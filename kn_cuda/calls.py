@@ -14,7 +14,20 @@ from kn_graph.dim import Size
 from kn_graph.dtype import DType
 from kn_plan.calls import Pointer
 
-__all__ = ["Call", "Gemm", "Launch", "LibraryCall", "Request"]
+__all__ = ["Call", "Gemm", "Launch", "LibraryCall", "Request", "Rounds"]
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """Neighbouring calls that happen again and again, in turn: once for each step of a sequence.
+
+    Kernels with a number called `round` are told which time it is, from 0 on.
+
+    Attributes:
+        times: how often.
+    """
+
+    times: Size
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,7 @@ class Launch:
         guard: 1 where it runs, 0 where not: of alternatives, sizes choose.
         extent: a bound of what the kernel counts to, where neither a number nor a buffer is as
             large; decides with them whether indices have 32 or 64 bits.
+        rounds: what is repeated with the calls beside it; None for what happens once.
     """
 
     kernel: KernelSource
@@ -41,6 +55,7 @@ class Launch:
     shared: Size = 0
     guard: Size = 1
     extent: Size = 0
+    rounds: Rounds | None = None
 
     @property
     def title(self) -> str:
@@ -87,6 +102,7 @@ class LibraryCall:
         numbers: sizes and strides, as the request says.
         work: how many elements come out.
         guard: 1 where it runs, 0 where not.
+        rounds: see `Launch`.
     """
 
     request: Request
@@ -94,6 +110,7 @@ class LibraryCall:
     numbers: tuple[Size, ...]
     work: Size
     guard: Size = 1
+    rounds: Rounds | None = None
 
     @property
     def title(self) -> str:

@@ -14,10 +14,11 @@ from kn_cuda.copy import copy_launch
 from kn_cuda.options import CudaOptions
 from kn_cuda.scalar import Typed, add_end, scalar_launch
 from kn_cuda.types import storage_type
+from kn_graph.ops.elementwise import Cast
 from kn_plan.calls import Constant
 from kn_plan.lowering import StepLowering
 from kn_plan.plan import Operand, Step
-from kn_plan.program import ScalarProgram
+from kn_plan.program import Instruction, ScalarProgram
 
 __all__ = ["Calls", "Lowering"]
 
@@ -71,6 +72,20 @@ class Lowering(StepLowering[Call]):
     def copy(self, out: Operand, source: Operand) -> Call:
         """Copy elements."""
         return copy_launch(out, source, self.dtype(out), self.threads)
+
+    def converted(self, out: Operand, source: Operand) -> Calls:
+        """Copy elements to a tensor of another type, or of the same."""
+        made, given = self.dtype(out), self.dtype(source)
+        if made is given:
+            return [self.copy(out, source)]
+        program = ScalarProgram((given,), (Instruction(made, Cast(made), (0,)),), (1,))
+        return self.scalar(program, [out], [source])
+
+    def filled(self, out: Operand, number: float) -> Calls:
+        """Write a number to all elements."""
+        dtype = self.dtype(out)
+        program = ScalarProgram((), (Instruction(dtype, None, (), number),), (0,))
+        return self.scalar(program, [out], [])
 
     def end(self, b: KernelBuilder, step: Step, order: Sequence[int] | None = None) -> None:
         """Give a kernel the function that stores a result of a step, behind its program.

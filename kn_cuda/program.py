@@ -43,6 +43,7 @@ class PlacedCall:
         limits: bounds of what it counts to, of a launch.
         places: where each pointer is in the list of addresses.
         offsets: in bytes, of each pointer behind its address.
+        times: how often it happens where that is in rounds, else empty.
     """
 
     call: Call
@@ -51,6 +52,7 @@ class PlacedCall:
     limits: range
     places: tuple[int, ...]
     offsets: range
+    times: range
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,8 @@ class _StageWriter:
                 offset = pointer.layout.offset * self.skeleton.lowering.itemsize(pointer)
             places.append(self._place(pointer, step))
             offsets.append(offset)
-        return PlacedCall(call, sizes, numbers, limits, tuple(places), add(offsets))
+        times = add(() if call.rounds is None else (call.rounds.times,))
+        return PlacedCall(call, sizes, numbers, limits, tuple(places), add(offsets), times)
 
     def _place(self, pointer: object, step: Step) -> int:
         """Return the place of what a pointer begins at in the list of addresses."""

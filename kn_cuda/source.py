@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from math import prod
 from pathlib import Path
 
 from kn_graph.scalar import c_prelude
@@ -103,6 +104,16 @@ class KernelSource:
     def widened(self) -> KernelSource:
         """The same kernel with indices of 64 bits."""
         return replace(self, wide=True)
+
+    @cached_property
+    def round(self) -> int | None:
+        """The place among its numbers of which round it is; None where it is not told."""
+        place = 0
+        for field in self.numbers:
+            if field.name == "round":
+                return place
+            place += prod(field.shape)
+        return None
 
     @property
     def text(self) -> str:

@@ -1,16 +1,19 @@
-// Recurrent layers: a block steps through a sequence in one direction. Products with the inputs are
-// there before; states stay in shared memory, and recurrent weights come from the caches.
+// Recurrent layers; products with the inputs are there before. Either a block steps through a
+// sequence in one direction: states stay in shared memory, and recurrent weights come from the
+// caches. Or all sequences go a step in some launches: states are [direction, row, unit] in memory,
+// and a library multiplies them with the weights.
 //
 //     K::Acc                    type that is computed with
 //     K::KIND                   0 rnn, 1 gru (gates z r h), 2 lstm (gates i o f c)
 //     K::GATES, HIDDEN          gates, and units of each
-//     K::VECTOR                 weights that a thread reads at once
+//     K::VECTOR                 weights that a thread of a block reads at once
 //     K::f, g, h(direction, x)  activations
 //     K::BIAS, LENGTHS, STATE, CELL, PEEPHOLES   whether there are such operands
 //     K::REVERSE                whether the first direction goes backward; the second one does
 //     K::LINEAR                 of a gru: the product comes before the reset
 //     K::COUPLED                of an lstm: f = 1 - i
 //     n.y, n.r ..               strides, as the axes are in `kn_graph.ops.recurrent`
+//     n.round                   which step it is, of all sequences
 
 // One direction of a sequence at one of its steps.
 template <class K> struct Cell {
@@ -95,10 +98,27 @@ KN_FN typename K::Index length_of(
         const int64_t length = p.lengths[row * n.length_step];
         if (length >= 0 && length <= n.steps) return typename K::Index(length);
         unsigned long long* const told = reinterpret_cast<unsigned long long*>(p.status);
-        if (threadIdx.x == 0 && atomicCAS(told, 0ull, 1ull) == 0) p.status[1] = length;
+        if (atomicCAS(told, 0ull, 1ull) == 0) p.status[1] = length;
         return 0;
     }
     return n.steps;
+}
+
+// Where the product with the input of a sequence at one of its steps begins.
+template <class K>
+KN_FN const typename K::Acc* inputs_at(
+    const typename K::Pointers& p, const typename K::Numbers& n, typename K::Index step,
+    typename K::Index direction, typename K::Index row
+) {
+    return p.inputs + ((step * n.batch + row) * n.directions + direction) * (K::GATES * K::HIDDEN);
+}
+
+// Which step of a sequence comes as number t.
+template <class K>
+KN_FN typename K::Index step_at(
+    typename K::Index t, typename K::Index direction, typename K::Index length
+) {
+    return (K::REVERSE || direction == 1) && t < length ? length - 1 - t : t;
 }
 
 template <class K>
@@ -112,7 +132,6 @@ KN_DEVICE void recurrent_steps(const typename K::Pointers& p, const typename K::
     KN_SHARED(Acc, products, ROWS);
     for (Index i = blockIdx.x; i < n.batch * n.directions; i += gridDim.x) {
         const Index direction = i / n.batch, row = i - direction * n.batch;
-        const bool backward = K::REVERSE || direction == 1;
         const Index length = length_of<K>(p, n, row);
         for (int u = threadIdx.x; u < H; u += K::THREADS) {
             state[u] = 0;
@@ -125,14 +144,13 @@ KN_DEVICE void recurrent_steps(const typename K::Pointers& p, const typename K::
         __syncthreads();
         for (Index t = 0; t < n.steps; t++) {
             const bool over = t >= length;
-            const Index step = backward && !over ? length - 1 - t : t;
+            const Index step = step_at<K>(t, direction, length);
             auto* const y = p.y + step * n.y[0] + direction * n.y[1] + row * n.y[2];
             if (over) {
                 for (int u = threadIdx.x; u < H; u += K::THREADS) put(y[u * n.y[3]], Acc(0));
                 continue;
             }
-            const Acc* const inputs =
-                p.inputs + ((step * n.batch + row) * n.directions + direction) * ROWS;
+            const Acc* const inputs = inputs_at<K>(p, n, step, direction, row);
             const Cell<K> at = {p, n, direction, inputs, products};
             if constexpr (K::KIND == 1 && !K::LINEAR) {
                 recur<K>(p, n, direction, state, 0, 2 * H, products);
@@ -153,5 +171,93 @@ KN_DEVICE void recurrent_steps(const typename K::Pointers& p, const typename K::
                 put(p.y_c[direction * n.y_c[0] + row * n.y_c[1] + u * n.y_c[2]], cell[u]);
         }
         __syncthreads();
+    }
+}
+
+// ---- some launches a step -----------------------------------------------------------------------
+
+// Calls handle(i, direction, row, u, step, over) for each unit of a state, which is number i: of its
+// step, and of whether that is behind the end.
+template <class K, class Handle>
+KN_FN void each_unit(const typename K::Pointers& p, const typename K::Numbers& n, Handle handle) {
+    using Index = typename K::Index;
+    const Index units = n.directions * n.batch * K::HIDDEN;
+    for (Index i = first_thread<Index>(); i < units; i += all_threads<Index>()) {
+        const Index line = i / K::HIDDEN, direction = line / n.batch;
+        const Index row = line - direction * n.batch;
+        const Index length = length_of<K>(p, n, row), step = step_at<K>(n.round, direction, length);
+        handle(i, direction, row, i - line * K::HIDDEN, step, n.round >= length);
+    }
+}
+
+// The gates of a sequence at a step.
+template <class K>
+KN_FN Cell<K> cell_at(
+    const typename K::Pointers& p, const typename K::Numbers& n, typename K::Index direction,
+    typename K::Index row, typename K::Index step
+) {
+    const auto line = direction * n.batch + row;
+    return {
+        p, n, direction, inputs_at<K>(p, n, step, direction, row),
+        p.products + line * (K::GATES * K::HIDDEN)
+    };
+}
+
+// p.state goes a step; beyond the end of a sequence it stays.
+template <class K>
+KN_DEVICE void recurrent_cell(const typename K::Pointers& p, const typename K::Numbers& n) {
+    using Index = typename K::Index;
+    using Acc = typename K::Acc;
+    each_unit<K>(p, n, [&](Index i, Index direction, Index row, int u, Index step, bool over) {
+        auto& y = p.y[step * n.y[0] + direction * n.y[1] + row * n.y[2] + u * n.y[3]];
+        if (over) return put(y, Acc(0));
+        Acc c = 0;
+        if constexpr (K::KIND == 2) c = p.cell[i];
+        const Acc h = cell_at<K>(p, n, direction, row, step).next(u, p.state[i], c);
+        if constexpr (K::KIND == 2) p.cell[i] = c;
+        p.state[i] = h;
+        put(y, h);
+    });
+}
+
+// p.reset is what a gru leaves of p.state.
+template <class K>
+KN_DEVICE void recurrent_reset(const typename K::Pointers& p, const typename K::Numbers& n) {
+    using Index = typename K::Index;
+    each_unit<K>(p, n, [&](Index i, Index direction, Index row, int u, Index step, bool) {
+        const Cell<K> at = cell_at<K>(p, n, direction, row, step);
+        p.reset[i] = K::f(direction, at.gate(1, u)) * p.state[i];
+    });
+}
+
+KN_FN float nearest(float x) { return rintf(x); }
+KN_FN double nearest(double x) { return rint(x); }
+
+// From 0 to 255; a NaN stays.
+template <class T> KN_FN T byte_of(T x) { return x < 0 ? T(0) : x > 255 ? T(255) : x; }
+
+// Rounds the states of a direction to the 256 numbers that DynamicQuantizeLinear chooses for them. A
+// block has a direction. Sequences that ended before the last step do not count.
+template <class K>
+KN_DEVICE void recurrent_rounded(const typename K::Pointers& p, const typename K::Numbers& n) {
+    using Index = typename K::Index;
+    using Acc = typename K::Acc;
+    KN_SHARED(Acc, room, K::THREADS / 32);
+    const Index size = n.batch * K::HIDDEN;
+    for (Index direction = blockIdx.x; direction < n.directions; direction += gridDim.x) {
+        const Acc* const state = p.state + direction * size;
+        Acc above = 0, below = 0;  // how far they go from 0
+        for (Index i = threadIdx.x; i < size; i += K::THREADS) {
+            if (n.round > length_of<K>(p, n, i / K::HIDDEN)) continue;
+            above = Largest::of(above, state[i]);
+            below = Largest::of(below, -state[i]);
+        }
+        above = block_combined<K::THREADS, Largest>(above, room);
+        below = block_combined<K::THREADS, Largest>(below, room);
+        const Acc scale = above > -below ? (above + below) / 255 : Acc(1);
+        const Acc zero = nearest(byte_of(below / scale));
+        for (Index i = threadIdx.x; i < size; i += K::THREADS)
+            p.rounded[direction * size + i] =
+                (byte_of(nearest(state[i] / scale) + zero) - zero) * scale;
     }
 }

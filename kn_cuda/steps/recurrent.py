@@ -1,52 +1,53 @@
-"""Recurrent layers: a product with all inputs, then a kernel that steps through the sequences."""
+"""Recurrent layers: a product with all inputs, then step after step.
+
+The rule, for each layer:
+
+- Few weights, and states that shared memory holds: one launch, in which a block steps through a
+  sequence in one direction. It reads all weights again in each step, so that takes as long as one
+  multiprocessor needs for them.
+- All else, and states that are rounded together: a few launches a step, for all sequences. A
+  library multiplies the states with the weights, on all multiprocessors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from kn_cuda.axes import blocks_for, divides
-from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Launch
-from kn_cuda.expression import literal
+from kn_cuda.calls import Rounds
 from kn_cuda.lowering import Calls, Lowering
+from kn_cuda.recurrent_kernel import Layer
 from kn_cuda.steps.matmul import product
-from kn_cuda.types import compute_type, wide
-from kn_graph.dim import Size, evaluate
+from kn_graph.dim import Size
 from kn_graph.dtype import DType
-from kn_graph.ops.recurrent import CELLS, Activation, Recurrent
-from kn_graph.scalar import c_statements, scalar_function
-from kn_plan.calls import UnsupportedError
+from kn_graph.ops.recurrent import Recurrent
 from kn_plan.layout import StridedLayout
 from kn_plan.plan import Operand, Step
-from kn_plan.statuses import lengths_status
 
 __all__ = ["recurrent"]
-
-THREADS = 512
-
-KINDS = ("rnn", "gru", "lstm")
-"""As the kernel numbers them."""
 
 MOST_SHARED = 48 << 10
 """Bytes of the states and products of a block."""
 
-VECTOR_BYTES = 16
+MOST_WEIGHTS = 512 << 10
+"""Bytes of weights that a block reads in about the time of two launches; assumed, not measured."""
 
 
 def recurrent(low: Lowering, step: Step, op: Recurrent) -> Calls:
     """Multiply all steps with the input weights, then step through the sequences."""
-    if op.quantize_hidden:
-        raise UnsupportedError("there is no kernel that rounds the states of a batch together")
-    layer = _Layer(low, step, op)
+    layer = Layer(low, step, op)
     if layer.hidden == 0:
         return []
-    dtype = wide(low.dtype(step.reads[0]))
-    shared = (layer.gates + 2) * layer.hidden * dtype.itemsize
-    if shared > MOST_SHARED:
-        raise UnsupportedError(f"there is no kernel for a state of {layer.hidden} units")
     calls: Calls = []
-    inputs = _inputs(low, step, dtype, calls)
-    return [*calls, layer.launch(inputs, dtype)]
+    inputs = _inputs(low, step, layer.dtype, calls)
+    if op.quantize_hidden or not _suits_a_block(layer):
+        return [*calls, *_in_rounds(layer, inputs)]
+    return [*calls, layer.in_blocks(inputs)]
+
+
+def _suits_a_block(layer: Layer) -> bool:
+    shared = (layer.gates + 2) * layer.hidden * layer.dtype.itemsize
+    weights = layer.gates * layer.hidden**2 * layer.low.itemsize(layer.r)
+    return shared <= MOST_SHARED and weights <= MOST_WEIGHTS
 
 
 def _inputs(low: Lowering, step: Step, dtype: DType, calls: Calls) -> Operand:
@@ -74,91 +75,63 @@ def _matrix(low: Lowering, x: Operand, rows: Size, columns: Size, calls: Calls) 
     return Operand(made.buffer, StridedLayout.contiguous((rows, columns)))
 
 
-class _Layer:
-    """A layer, and the kernel that steps through it.
+# ---- a few launches a step ----------------------------------------------------------------------
 
-    Attributes:
-        hidden: units of a state.
-        gates: of the kind of cell.
+
+def _in_rounds(layer: Layer, inputs: Operand) -> Calls:
+    """Return what goes on with all sequences at once.
+
+    States are [direction, row, unit] in memory, as wide as what is computed with. They begin as
+    what is given, and are converted to the results behind the last step.
     """
-
-    def __init__(self, low: Lowering, step: Step, op: Recurrent) -> None:
-        self.low, self.step, self.op = low, step, op
-        self.x, _, self.r, *rest = step.reads
-        self.given: Mapping[str, Operand] = dict(zip(op.optional, rest, strict=True))
-        self.hidden = evaluate(op.hidden_size, {})
-        self.gates = CELLS[op.kind].gates
-
-    def launch(self, inputs: Operand, dtype: DType) -> Launch:
-        """Return the launch.
-
-        Args:
-            inputs: the products with the inputs.
-            dtype: what is computed with.
-        """
-        low, op, given = self.low, self.op, self.given
-        b = KernelBuilder("recurrent", "recurrent_steps", THREADS)
-        b.type("Acc", compute_type(dtype))
-        for name, number in (
-            ("THREADS", THREADS), ("KIND", KINDS.index(op.kind)), ("GATES", self.gates),
-            ("HIDDEN", self.hidden), ("VECTOR", self._vector()), ("BIAS", "bias" in given),
-            ("LENGTHS", "lengths" in given), ("STATE", "initial_h" in given),
-            ("CELL", "initial_c" in given), ("PEEPHOLES", "peepholes" in given),
-            ("REVERSE", op.direction == "reverse"), ("LINEAR", op.linear_before_reset),
-            ("COUPLED", op.input_forget),
-        ):  # fmt: skip
-            b.constant(name, number)
-        steps, batch, _ = self.x.layout.sizes
-        for name, size in (("steps", steps), ("batch", batch), ("directions", op.directions)):
-            b.number(name, size)
-        b.reads("inputs", *low.typed(inputs))
-        b.reads("r", *low.typed(self.r))
-        b.numbers("r", self.r.layout.strides)
-        for name, operand in zip(("y", "y_h", "y_c"), self.step.writes, strict=False):
-            b.writes(name, *low.typed(operand))
-            b.numbers(name, operand.layout.strides)
-        for name, operand in given.items():
-            b.reads(name, *low.typed(operand))
-            if name != "lengths":
-                b.numbers(name, operand.layout.strides)
-                continue
-            b.number("length_step", operand.layout.strides[0])
-            b.writes("status", lengths_status(steps), "int64_t")
-        b.code(self._activations(dtype))
-        return b.launch(blocks_for(batch * op.directions, 1))
-
-    def _vector(self) -> int:
-        """Return how many recurrent weights a thread reads at once."""
-        layout = self.r.layout
-        *strides, last = layout.strides
-        vector = VECTOR_BYTES // self.low.itemsize(self.r) if last == 1 else 1
-        while vector > 1 and not divides(vector, (layout.offset, *strides, self.hidden)):
-            vector //= 2
-        return vector
-
-    def _activations(self, dtype: DType) -> str:
-        """Return the functions f, g and h; directions that differ have their own."""
-        texts = []
-        for number, name in enumerate("fgh"[: len(self.op.activations[0])]):
-            clips = not (self.op.kind == "lstm" and name == "h")
-            limit = self.op.clip if clips else None
-            each = [functions[number] for functions in self.op.activations]
-            for direction, activation in enumerate(each):
-                texts.append(_function(f"{name}{direction}", activation, limit, dtype))
-            last = len(each) - 1
-            head = f"KN_DEVICE static Acc {name}(Index direction, Acc x)"
-            texts.append(f"{head} {{ return direction == 0 ? {name}0(x) : {name}{last}(x); }}")
-        return "\n".join(texts)
+    low, step, dtype = layer.low, layer.step, layer.dtype
+    directions, rows, _ = layer.r.layout.sizes
+    shape = (directions, layer.batch, layer.hidden)
+    begins = [layer.given.get(name) for name in ("initial_h", "initial_c")]
+    states = [low.temporary(dtype, shape) for _ in step.writes[1:]]
+    calls: Calls = []
+    for state, begin in zip(states, begins, strict=False):
+        calls += low.filled(state, 0.0) if begin is None else low.converted(state, begin)
+    weights = layer.r
+    if low.dtype(weights) is not dtype:
+        weights = low.temporary(dtype, layer.r.layout.sizes)
+        calls += low.converted(weights, layer.r)
+    products = low.temporary(dtype, (directions, layer.batch, rows))
+    steps = _step(layer, inputs, states, weights, products)
+    rounds = Rounds(layer.x.layout.sizes[0])
+    calls += [replace(call, rounds=rounds) for call in steps]
+    for result, state in zip(step.writes[1:], states, strict=True):
+        calls += low.converted(result, state)
+    return calls
 
 
-def _function(name: str, activation: Activation, limit: float | None, dtype: DType) -> str:
-    """Return an activation behind a bound as a C++ function."""
-    function, given = activation
-    row = scalar_function(function)
-    lines: Sequence[str]
-    lines, result = c_statements(row.expression, [dtype], ["x"], row.bind(dict(given)))
-    if limit is not None:
-        low, high = (literal(sign * limit, dtype) for sign in (-1, 1))
-        lines = [f"x = x < {low} ? {low} : x > {high} ? {high} : x;", *lines]
-    body = "".join(f"    {line}\n" for line in [*lines, f"return {result};"])
-    return f"KN_DEVICE static Acc {name}(Acc x) {{\n{body}}}"
+def _step(
+    layer: Layer, inputs: Operand, states: list[Operand], weights: Operand, products: Operand
+) -> Calls:
+    """Return the calls of a step."""
+    state, calls = states[0], []
+    split = layer.gates * layer.hidden
+    if layer.op.kind == "gru" and not layer.op.linear_before_reset:
+        split = 2 * layer.hidden  # the last gate multiplies what is reset
+    calls += _multiplied(layer, state, weights, products, 0, split)
+    if split < layer.gates * layer.hidden:
+        reset = layer.low.temporary(layer.dtype, state.layout.sizes)
+        calls.append(layer.reset(inputs, products, state, reset))
+        end = layer.gates * layer.hidden
+        calls += _multiplied(layer, reset, weights, products, split, end)
+    return [*calls, layer.cell(inputs, products, states)]
+
+
+def _multiplied(
+    layer: Layer, state: Operand, weights: Operand, products: Operand, first: int, end: int
+) -> Calls:
+    """Return the product of states with rows of the weights; states are rounded first, or not."""
+    calls: Calls = []
+    if layer.op.quantize_hidden:
+        rounded = layer.low.temporary(layer.dtype, state.layout.sizes)
+        calls.append(layer.rounded(state, rounded))
+        state = rounded
+    rows = Operand(weights.buffer, weights.layout.slice(1, first, end - first))
+    turned = Operand(weights.buffer, rows.layout.permute((0, 2, 1)))
+    out = Operand(products.buffer, products.layout.slice(2, first, end - first))
+    return [*calls, *product(layer.low, state, turned, out)]
