@@ -129,9 +129,12 @@ class CpuExecutor:
         inputs: Mapping[str, Any] | Sequence[Any],
         dims: Mapping[str, int] | None = None,
         *,
-        seed: int = 0,
+        seed: int | RandomStreams = 0,
     ) -> dict[str, Any]:
-        """Run the graph: see `kn_runtime.PreparedGraph.eval`."""
+        """Run the graph: see `kn_runtime.PreparedGraph.eval`.
+
+        Streams in place of a seed go on where earlier runs stopped.
+        """
         arrays = self._in_order(inputs)
         key = _key(arrays, dims)
         ready = self._ready.get(key)
@@ -141,12 +144,12 @@ class CpuExecutor:
                 if results is not None:
                     return results
             elif ready.fits(arrays):
-                return Evaluation(self, ready, RandomStreams(seed)).outputs(arrays)
+                return Evaluation(self, ready, RandomStreams.of(seed)).outputs(arrays)
         call = open_call(self.graph, inputs, dims)
         ready = self.ready(call.graph, call.arrays, call.env)
         if self._shapes_decide and arrays:
             self._ready.keep(key, ready)
-        return self._evaluated(ready, call.arrays, RandomStreams(seed))
+        return self._evaluated(ready, call.arrays, RandomStreams.of(seed))
 
     def body(
         self, body: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int], streams: RandomStreams
@@ -215,16 +218,14 @@ class CpuExecutor:
         seed: int = 0,
     ) -> BoundCall:
         """Return a call on arrays that stay: see `kn_runtime.PreparedGraph.bind`."""
-        call = open_call(self.graph, inputs, dims)
+        call, streams = open_call(self.graph, inputs, dims), RandomStreams(seed)
         given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
         check_stays(call.graph.inputs, call.arrays, given)
         if not self._shapes_decide:  # what is in an array may ask for another graph
-            return repeated(lambda: self.eval(inputs, dims, seed=seed))
+            return repeated(lambda: self.eval(inputs, dims, seed=streams))
         ready = self.ready(call.graph, call.arrays, call.env)
         if ready.direct is None:
-            return repeated(
-                lambda: Evaluation(self, ready, RandomStreams(seed)).outputs(call.arrays)
-            )
+            return repeated(lambda: Evaluation(self, ready, streams).outputs(call.arrays))
         bound = ready.direct.bind(call.arrays)
         assert bound is not None, "these are the arrays it is made for"
         return bound

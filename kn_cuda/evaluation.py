@@ -97,6 +97,7 @@ class Evaluation(PlanRun):
         self.addresses[bound.stage.in_block] = bound.block_offsets + block.address
         for place, memory in bound.tables:
             self.addresses[place] = memory.address
+        self.draw(bound, block)
         places = bound.memory
         if places.statuses:
             told = block.address + places.status
@@ -115,6 +116,11 @@ class Evaluation(PlanRun):
                 case ControlStep(step):
                     self.proof.control_steps[step.kind] += 1
                     self._host(step)
+
+    def draw(self, bound: BoundStage, block: Memory) -> None:
+        """Say which random numbers a stage takes, in each run anew."""
+        if bound.memory.draws:
+            self._write(block.address + bound.memory.draw, bound.memory.drawn(self.streams))
 
     def _device(self, step: Step, calls: Sequence[BoundCall]) -> None:
         """Have the device carry a step out."""

@@ -174,14 +174,17 @@ class CudaExecutor:
         inputs: Mapping[str, Any] | Sequence[Any],
         dims: Mapping[str, int] | None = None,
         *,
-        seed: int = 0,
+        seed: int | RandomStreams = 0,
         on_device: bool = False,
     ) -> dict[str, Any]:
-        """Run the graph: see `kn_runtime.PreparedGraph.eval`."""
+        """Run the graph: see `kn_runtime.PreparedGraph.eval`.
+
+        Streams in place of a seed go on where earlier runs stopped.
+        """
         call = self.open(inputs, dims)
         stay = range(len(self.graph.outputs)) if on_device else ()
         ready = self.ready(call.graph, call.env)
-        return Evaluation(self, ready, RandomStreams(seed)).outputs(call.arrays, stay)
+        return Evaluation(self, ready, RandomStreams.of(seed)).outputs(call.arrays, stay)
 
     def open(
         self, inputs: Mapping[str, Any] | Sequence[Any], dims: Mapping[str, int] | None
@@ -222,15 +225,15 @@ class CudaExecutor:
     ) -> BoundCall:
         """Return a call that reads the same arrays each time: see `PreparedGraph.bind`."""
         given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
-        call = self.open(inputs, dims)
+        call, streams = self.open(inputs, dims), RandomStreams(seed)
         of_host = [(v, x) for v, x in zip(call.graph.inputs, call.arrays, strict=True)
                    if not isinstance(x, DeviceArray)]  # fmt: skip
         check_stays([v for v, _ in of_host], [x for _, x in of_host], given)
         if self.graph.assumed_values or has_objects(self.loaded(call.graph).skeleton.plan):
             if state or on_device:
                 raise UsageError("state and on_device need inputs and outputs that are tensors")
-            return repeated(lambda: self.eval(inputs, dims, seed=seed))
-        found = RepeatedCall(self, call, state or {}, seed)
+            return repeated(lambda: self.eval(inputs, dims, seed=streams))
+        found = RepeatedCall(self, call, state or {}, streams)
         if on_device:
             return BoundCall(found.outputs, found.run)
         return BoundCall(found.fetched(), found.run_and_fetch)

@@ -14,6 +14,7 @@ from kn_cuda.steps.layout import concat, pad
 from kn_cuda.steps.matmul import matmul
 from kn_cuda.steps.norm import norm, softmax
 from kn_cuda.steps.pool import pool
+from kn_cuda.steps.random import random
 from kn_cuda.steps.recurrent import recurrent
 from kn_cuda.steps.reduce import arg_reduce, reduce, reduce_to
 from kn_cuda.steps.resize import resize
@@ -30,6 +31,7 @@ from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.pool import Pool
+from kn_graph.ops.random import Random
 from kn_graph.ops.recurrent import Recurrent
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
 from kn_graph.ops.resize import Resize
@@ -59,6 +61,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Norm: norm,
     Pad: pad,
     Pool: pool,
+    Random: random,
     Recurrent: recurrent,
     Reduce: reduce,
     ReduceTo: reduce_to,

@@ -17,7 +17,7 @@ from kn_cuda.source import KernelSource
 from kn_graph.dim import Size, Symbol, symbols_of
 from kn_graph.errors import UnsupportedOnDeviceError
 from kn_plan.binding import Binder, NumberTable
-from kn_plan.calls import Constant, ControlStep, HostStep, Refusal, Status, Table
+from kn_plan.calls import Constant, ControlStep, Draw, HostStep, Refusal, Status, Table
 from kn_plan.memory import arenas
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Operand, Plan, Step
@@ -80,7 +80,7 @@ class Stage:
         binder: computes the numbers.
         memory: what lies in its block.
         in_block: places in the list of addresses that lie there.
-        held: which buffer or status each of them is, as `StagePlaces.places` counts.
+        held: which buffer, status or draw each of them is, as `StagePlaces.places` counts.
         tables: what is computed at a binding, with their places in the list of addresses.
         symbols: what it depends on.
     """
@@ -98,7 +98,7 @@ class Skeleton:
     """A plan over symbolic sizes with its calls; made once for each graph.
 
     All that pointers begin at is one list of addresses: first nothing, then the buffers,
-    temporaries included, the constants kept, and the tables and statuses of each stage.
+    temporaries included, the constants kept, and the tables, statuses and draws of each stage.
 
     Attributes:
         plan: what runs.
@@ -191,6 +191,7 @@ class _StageWriter:
     skeleton: Skeleton
     memory: MemoryWriter
     statuses: dict[int, int] = field(default_factory=dict)
+    draws: list[int] = field(default_factory=list)
     tables: list[tuple[int, Table]] = field(default_factory=list)
 
     def write(self, lowered: Sequence[tuple[Step, Calls | Refusal]]) -> Stage:
@@ -213,7 +214,9 @@ class _StageWriter:
         """Return what lies in the block, by the place in the list of addresses."""
         here = {*self.memory.arena.members, *self.memory.temporaries}
         roots, place = self.skeleton.roots, self.skeleton.address_of_buffer
-        return {place(b): root for b, root in enumerate(roots) if root in here} | self.statuses
+        held = {place(b): root for b, root in enumerate(roots) if root in here}
+        draws = enumerate(self.draws, len(roots) + len(self.statuses))
+        return held | self.statuses | {place: number for number, place in draws}
 
     def _table_symbols(self, lowered: Sequence[tuple[Step, Calls | Refusal]]) -> set[Symbol]:
         """Return what tables may depend on: all sizes of their steps."""
@@ -261,6 +264,9 @@ class _StageWriter:
         skeleton.addresses += 1
         if isinstance(pointer, Table):
             self.tables.append((place, pointer))
+        elif isinstance(pointer, Draw):
+            self.draws.append(place)
+            self.memory.draws.append(pointer)
         else:
             assert isinstance(pointer, Status)
             self.statuses[place] = self.memory.add_status(pointer, step)

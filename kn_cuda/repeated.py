@@ -50,8 +50,8 @@ class _Recorded:
 class _Recording(Evaluation):
     """A run that notes what it asks of the device."""
 
-    def __init__(self, executor: CudaExecutor, ready: Ready) -> None:
-        super().__init__(executor, ready, RandomStreams(0))
+    def __init__(self, executor: CudaExecutor, ready: Ready, streams: RandomStreams) -> None:
+        super().__init__(executor, ready, streams)
         self.calls: list[DeviceCall] = []
         self.proof = Proof()
 
@@ -78,7 +78,7 @@ class RepeatedCall:
         executor: CudaExecutor,
         call: Call,
         state: Mapping[str, str],
-        seed: int = 0,
+        streams: RandomStreams | None = None,
     ) -> None:
         """Run once.
 
@@ -86,12 +86,12 @@ class RepeatedCall:
             executor: what runs.
             call: the graph and its inputs, of the host or of the device.
             state: the input that each output becomes, by the output's name.
-            seed: of random operations.
+            streams: of random operations, which go on drawing from run to run.
 
         Raises:
             UsageError: an output is no state of that input.
         """
-        self._executor, self._seed = executor, seed
+        self._executor, self._streams = executor, streams or RandomStreams(0)
         self._ready = executor.ready(call.graph, call.env)
         self._bound = self._ready.first
         self._plan = self._ready.loaded.skeleton.plan
@@ -117,7 +117,7 @@ class RepeatedCall:
         if not self._is_steady():
             self._evaluate()
             return None
-        run = _Recording(self._executor, self._ready)
+        run = _Recording(self._executor, self._ready, self._streams)
         run.take(list(self.inputs.values()))
         self._block = self._executor.blocks.take(self._bound.memory.nbytes)
         self.outputs = self._placed(run)
@@ -183,6 +183,8 @@ class RepeatedCall:
         if self._recorded is None:
             self._evaluate()
         else:
+            assert self._block is not None
+            self._kept.draw(self._bound, self._block)
             self._recorded.replay()
             self._executor.proof.add(self._recorded.made)
             self._executor.proof.replays += 1
@@ -239,8 +241,7 @@ class RepeatedCall:
 
     def _evaluate(self) -> None:
         """Run in the ordinary way, and copy results to where they were."""
-        streams = RandomStreams(self._seed)
-        run = Evaluation(self._executor, self._ready, streams)
+        run = Evaluation(self._executor, self._ready, self._streams)
         found = run.outputs(list(self.inputs.values()), range(len(self._plan.outputs)))
         if not self.outputs:
             kinds = {n: (x.dtype, x.shape) for n, x in found.items()}

@@ -14,6 +14,7 @@ from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.pool import Pool
+from kn_graph.ops.random import Random
 from kn_graph.ops.reduce import Reduce, ReduceTo
 from kn_graph.ops.resize import Resize
 from kn_graph.ops.sample import GridSample
@@ -34,6 +35,7 @@ PROGRAMMED: tuple[type[Op], ...] = (
     MatMul,
     Norm,
     Pool,
+    Random,
     Reduce,
     ReduceTo,
     Resize,

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RandomStreams", "random_bits"]
+__all__ = ["DRAW_BLOCKS", "RandomStreams", "random_bits"]
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 MASK = np.uint64(0xFFFFFFFF)
-
 
 DRAW_BLOCKS = 1 << 32
 """Blocks that a draw may have: 64 GiB of numbers."""
@@ -52,7 +51,7 @@ def random_bits(
 
 
 class RandomStreams:
-    """The random numbers of one run: a node that runs again goes on in its stream.
+    """The random numbers of one run, or of several: a node that runs again goes on in its stream.
 
     Attributes:
         seed: of the run.
@@ -62,10 +61,25 @@ class RandomStreams:
         self.seed = seed
         self._draws: dict[int, int] = {}
 
+    @classmethod
+    def of(cls, seed: int | RandomStreams) -> RandomStreams:
+        """Return the streams of a seed; those of earlier runs are taken as they are."""
+        return seed if isinstance(seed, RandomStreams) else cls(seed)
+
+    def draw(self, stream: int, key: int | None) -> tuple[int, int]:
+        """Return the seed of the next words of a stream, and how often it has drawn before.
+
+        Args:
+            stream: whose words they are.
+            key: takes the place of the run's seed.
+        """
+        before = self._draws.get(stream, 0)
+        self._draws[stream] = before + 1
+        return self.seed if key is None else key, before
+
     def bits(
         self, stream: int, count: int, key: int | None
     ) -> np.ndarray[Any, np.dtype[np.uint32]]:
         """Return the next `count` words of a stream; `key` takes the place of the run's seed."""
-        draw = self._draws.get(stream, 0)
-        self._draws[stream] = draw + 1
-        return random_bits(self.seed if key is None else key, stream, count, draw)
+        seed, draw = self.draw(stream, key)
+        return random_bits(seed, stream, count, draw)

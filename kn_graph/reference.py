@@ -27,6 +27,7 @@ __all__ = [
     "Kept",
     "check_constraints",
     "cpu_eval_graph",
+    "eval_drawing",
     "owned",
     "reference_outputs",
 ]
@@ -74,8 +75,20 @@ def cpu_eval_graph(
         ExecutionError: a value breaks the rule of an operator; the text names the ONNX node.
         OutOfMemoryError: a result would not fit into memory; raised before it is made.
     """
+    return eval_drawing(graph, inputs, dims, RandomStreams(seed), keep=keep)
+
+
+def eval_drawing(
+    graph: Graph,
+    inputs: Mapping[str, Any] | Sequence[Any],
+    dims: Mapping[str, int] | None,
+    streams: RandomStreams,
+    *,
+    keep: Literal["all"] | Iterable[str] | None = None,
+) -> dict[str, Any]:
+    """Run a graph as `cpu_eval_graph` does, going on in streams of random numbers."""
     call = open_call(graph, inputs, dims)
-    run = _Run(seed)
+    run = _Run(streams)
     wanted = _wanted(call.graph, keep)
     outputs = run.graph(call.graph, call.arrays, call.env, wanted)
     try:
@@ -88,7 +101,7 @@ def cpu_eval_graph(
 
 def reference_outputs(graph: Graph, inputs: Sequence[Any], env: Mapping[Symbol, int]) -> list[Any]:
     """Run a graph without operands to check: for constant folding and host steps."""
-    return _Run(0).graph(graph, list(inputs), dict(env), {})
+    return _Run(RandomStreams(0)).graph(graph, list(inputs), dict(env), {})
 
 
 def _wanted(graph: Graph, keep: Literal["all"] | Iterable[str] | None) -> dict[Value, list[str]]:
@@ -130,8 +143,8 @@ class _Context(RunContext):
 class _Run:
     """One evaluation."""
 
-    def __init__(self, seed: int) -> None:
-        self.streams = RandomStreams(seed)
+    def __init__(self, streams: RandomStreams) -> None:
+        self.streams = streams
         self.kept: dict[str, Kept] = {}
         self.limit_bytes = available_bytes()
 

@@ -15,9 +15,11 @@ from kn_graph.ops.source import ReadSizes
 from kn_plan.plan import Operand, Step
 
 __all__ = [
+    "DRAW_BYTES",
     "STATUS_BYTES",
     "Constant",
     "ControlStep",
+    "Draw",
     "HostStep",
     "Pointer",
     "Refusal",
@@ -30,6 +32,9 @@ Array = np.ndarray[Any, Any]
 
 STATUS_BYTES = 24
 """Three int64; see `Status`."""
+
+DRAW_BYTES = 24
+"""Three uint64; see `Draw`."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,22 @@ class Status:
     error: Callable[[Sequence[int], Mapping[Symbol, int]], KnError]
 
 
-Pointer = Operand | Constant | Table | Status | None
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """Three uint64 that say which random numbers are next: the seed, the stream, the first block.
+
+    They are written before a stage runs, so that what is repeated draws other numbers each time.
+
+    Attributes:
+        stream: of the node.
+        key: takes the place of the run's seed.
+    """
+
+    stream: int
+    key: int | None
+
+
+Pointer = Operand | Constant | Table | Status | Draw | None
 """What a call reads or writes. An operand may be a buffer of the plan or a temporary."""
 
 

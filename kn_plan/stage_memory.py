@@ -1,7 +1,8 @@
 """The block of memory that a stage of a plan works in, over symbolic sizes and for numbers.
 
 The buffers that are born in the stage come first, where its arena puts them; behind them lie the
-temporaries of one step at a time, and at the end what kernels tell.
+temporaries of one step at a time, then what kernels are told of random numbers, and at the end what
+they tell.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from kn_graph.dim import Size, Symbol
+from kn_graph.random_bits import DRAW_BLOCKS, RandomStreams
 from kn_plan.arena import ALIGNMENT, Allocation, CapacityArena
 from kn_plan.binding import NumberTable
-from kn_plan.calls import STATUS_BYTES, Pointer, Status
+from kn_plan.calls import DRAW_BYTES, STATUS_BYTES, Draw, Pointer, Status
 from kn_plan.memory import Arena
 from kn_plan.plan import Buffer, Operand, Plan, Step
 
@@ -23,9 +25,13 @@ __all__ = ["MemoryWriter", "StageMemory", "StagePlaces"]
 
 Array = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 MOST_BYTES = 1 << 62
 """No machine has more."""
+
+WORD = 2**64 - 1
+"""Bits of what is said of random numbers."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class StageMemory:
         temporary_offsets: places among the stage's numbers of where these begin there.
         workspaces: places among these numbers of the bytes that each step needs there.
         statuses: what kernels tell, and of which step, one behind another.
+        draws: which random numbers they take, likewise.
     """
 
     arena: Arena
@@ -53,6 +60,7 @@ class StageMemory:
     temporary_offsets: Ints
     workspaces: Ints
     statuses: tuple[tuple[Status, Step], ...]
+    draws: tuple[Draw, ...]
 
     def workspace(self, numbers: Ints) -> int:
         """Return how many bytes the temporaries of any step take, for numbers of the stage."""
@@ -72,13 +80,17 @@ class StageMemory:
         workspace = self.workspace(numbers)
         if float(allocation.sizes.sum(dtype=np.float64)) + workspace >= MOST_BYTES:
             raise OverflowError(f"an arena of {allocation.sizes.sum()} bytes")
-        places = np.zeros(self.count + len(self.statuses), np.int64)
+        places = np.zeros(self.count + len(self.statuses) + len(self.draws), np.int64)
         places[self.members] = allocation.offsets
         places[self.temporaries] = allocation.total + numbers[self.temporary_offsets]
-        end = allocation.total + -(-workspace // ALIGNMENT) * ALIGNMENT
-        nbytes = end + STATUS_BYTES * len(self.statuses)
-        places[self.count :] = range(end, nbytes, STATUS_BYTES)
-        return StagePlaces(self.statuses, allocation, places, nbytes, end)
+        draw = allocation.total + -(-workspace // ALIGNMENT) * ALIGNMENT
+        status = draw + DRAW_BYTES * len(self.draws)
+        nbytes = status + STATUS_BYTES * len(self.statuses)
+        places[self.count :] = [
+            *range(status, nbytes, STATUS_BYTES),
+            *range(draw, status, DRAW_BYTES),
+        ]
+        return StagePlaces(self.statuses, self.draws, allocation, places, nbytes, status, draw)
 
 
 @dataclass(frozen=True)
@@ -87,22 +99,34 @@ class StagePlaces:
 
     Attributes:
         statuses: see `StageMemory`.
+        draws: likewise.
         allocation: of the buffers that are born here.
-        places: offset in the block of each buffer that lies in it, then of each status.
+        places: offset in the block of each buffer that lies in it, of each status, of each draw.
         nbytes: of the block.
         status: where the statuses begin.
+        draw: where the draws begin.
     """
 
     statuses: tuple[tuple[Status, Step], ...]
+    draws: tuple[Draw, ...]
     allocation: Allocation
     places: Ints
     nbytes: int
     status: int
+    draw: int
 
     @property
     def status_bytes(self) -> int:
         """How many bytes the statuses take."""
         return self.nbytes - self.status
+
+    def drawn(self, streams: RandomStreams) -> Words:
+        """Return what is said of the random numbers of one run, for all draws."""
+        words = []
+        for draw in self.draws:
+            seed, before = streams.draw(draw.stream, draw.key)
+            words += [seed, draw.stream, before * DRAW_BLOCKS]
+        return np.array([w & WORD for w in words], np.uint64)
 
     def check_status(self, data: Array, env: Mapping[Symbol, int]) -> None:
         """Look at what kernels left.
@@ -137,6 +161,7 @@ class MemoryWriter:
         temporaries: places among these numbers by buffer.
         workspaces: places among these numbers.
         statuses: what kernels tell, and of which step.
+        draws: which random numbers they take.
     """
 
     plan: Plan
@@ -146,6 +171,7 @@ class MemoryWriter:
     temporaries: dict[int, int] = field(default_factory=dict)
     workspaces: list[int] = field(default_factory=list)
     statuses: list[tuple[Status, Step]] = field(default_factory=list)
+    draws: list[Draw] = field(default_factory=list)
 
     def add_temporaries(self, pointers: Iterable[Pointer]) -> None:
         """Lay the temporaries of a step behind one another.
@@ -181,4 +207,5 @@ class MemoryWriter:
             np.array(list(self.temporaries.values()), np.int64),
             np.array(self.workspaces, np.int64),
             tuple(self.statuses),
+            tuple(self.draws),
         )

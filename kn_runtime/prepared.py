@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from kn_graph.binding import check_inputs
 from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.errors import UsageError
-from kn_graph.reference import cpu_eval_graph
+from kn_graph.random_bits import RandomStreams
+from kn_graph.reference import cpu_eval_graph, eval_drawing
 from kn_graph.variants import symbols_by_name
 from kn_runtime.batching import Batcher
 from kn_runtime.executors import Executor, executor_for
@@ -226,7 +227,7 @@ class PreparedGraph:
             inputs: NumPy arrays in row-major order, by name, or a list in the graph's order; for a
                 GPU also arrays that lie there.
             dims: numbers of symbolic sizes that no input shows.
-            seed: of random operations.
+            seed: of random operations, which go on drawing from run to run.
             state: the input that an output becomes for the next run, by the output's name; it
                 does not leave the GPU.
             on_device: leave outputs on the GPU, in the same places for each run.
@@ -249,7 +250,8 @@ class PreparedGraph:
         arrays = list(check_inputs(self.graph, inputs).values())
         given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
         check_stays(self.graph.inputs, arrays, given)
-        return repeated(lambda: cpu_eval_graph(self.graph, inputs, known, seed=seed))
+        streams = RandomStreams(seed)
+        return repeated(lambda: eval_drawing(self.graph, inputs, known, streams))
 
     @property
     def plan(self) -> Plan | None:

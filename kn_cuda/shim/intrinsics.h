@@ -50,6 +50,7 @@ static inline float __int_as_float(int x) { return bits_as<float>(x); }
 static inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
 static inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
 static inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
+static inline double cospi(double x) { return cos(M_PI * x); }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }

@@ -309,3 +309,18 @@ def test_draws_of_a_stream_do_not_overlap() -> None:
     assert draws[1] == random_bits(7, 5, 6, 1).tolist()
     assert len({w for row in draws for w in row}) == 18
     assert streams.bits(6, 6, None).tolist() == random_bits(7, 6, 6).tolist()
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_runs_of_a_bound_call_go_on_drawing(device: str) -> None:
+    g = Graph()
+    drawn = g.random("uniform", (COUNT,))
+    g.output("y", drawn)
+    prepared, op = Device.parse(device).prepare(g), drawn.node.op
+    assert isinstance(op, Random)
+    call = prepared.bind({}, seed=3)
+    np.testing.assert_array_equal(call.outputs["y"], prepared.eval({}, seed=3)["y"])
+    for before in (0, 1, 2):
+        words = random_bits(3, op.stream, COUNT, before)
+        np.testing.assert_array_equal(call.outputs["y"], ((words >> 8) * 2.0**-24).astype(F32))
+        call.run()
