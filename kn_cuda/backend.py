@@ -93,6 +93,9 @@ class Backend(Protocol):
     def synchronize(self) -> None:
         """Wait for all calls so far."""
 
+    def wait(self, mark: Any) -> None:
+        """Wait until the device has come to a mark; see `mark`."""
+
     def zero(self, address: int, nbytes: int) -> None:
         """Set bytes to 0."""
 

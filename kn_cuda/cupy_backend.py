@@ -129,7 +129,11 @@ class CupyBackend:
     def synchronize(self) -> None:
         """Wait for an event: the stream itself must not be waited for while it is captured."""
         self._sweep()
-        self.mark().synchronize()
+        self.wait(self.mark())
+
+    def wait(self, mark: Any) -> None:
+        """Wait for an event."""
+        mark.synchronize()
 
     def available_bytes(self) -> int:
         """Return what the driver and CuPy's pool have."""

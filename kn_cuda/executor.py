@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -20,6 +20,8 @@ from kn_cuda.options import CudaOptions
 from kn_cuda.program import Skeleton
 from kn_cuda.proof import Proof
 from kn_cuda.repeated import RepeatedCall, has_objects
+from kn_cuda.started import StartedRun
+from kn_cuda.steady import is_steady
 from kn_cuda.target import CudaTarget
 from kn_graph.bound_call import BoundCall, check_stays, repeated
 from kn_graph.dim import Symbol
@@ -185,6 +187,23 @@ class CudaExecutor:
         stay = range(len(self.graph.outputs)) if on_device else ()
         ready = self.ready(call.graph, call.env)
         return Evaluation(self, ready, RandomStreams.of(seed)).outputs(call.arrays, stay)
+
+    def start(
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        dims: Mapping[str, int] | None = None,
+        *,
+        seed: int = 0,
+    ) -> Callable[[], dict[str, Any]]:
+        """Ask the device for a run, and return what waits for its outputs.
+
+        Where the host takes part, nothing is begun before that.
+        """
+        call = self.open(inputs, dims)
+        ready = self.ready(call.graph, call.env)
+        if has_objects(ready.loaded.skeleton.plan) or not is_steady(ready):
+            return lambda: self.eval(inputs, dims, seed=seed)
+        return StartedRun(self, ready, call.arrays, RandomStreams(seed)).finish
 
     def open(
         self, inputs: Mapping[str, Any] | Sequence[Any], dims: Mapping[str, int] | None

@@ -187,6 +187,9 @@ class HostBackend:
     def synchronize(self) -> None:
         """Return: whatever was called has happened."""
 
+    def wait(self, mark: float) -> None:
+        """Return: the host was there when it made the mark."""
+
     def zero(self, address: int, nbytes: int) -> None:
         """Set bytes to 0."""
         ctypes.memset(address, 0, nbytes)

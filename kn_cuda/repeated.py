@@ -17,13 +17,12 @@ import numpy as np
 from kn_cuda.array import DeviceArray
 from kn_cuda.backend import DeviceCall, Memory
 from kn_cuda.evaluation import Evaluation
-from kn_cuda.program import DeviceStep
 from kn_cuda.proof import Proof
 from kn_cuda.staging import Staged, Staging
-from kn_graph.dtype import DType
+from kn_cuda.steady import is_steady, placed_outputs
 from kn_graph.errors import ExecutionError, UsageError
 from kn_graph.random_bits import RandomStreams
-from kn_plan.plan import Home, Plan
+from kn_plan.plan import Plan
 
 if TYPE_CHECKING:
     from kn_cuda.executor import CudaExecutor, Ready
@@ -114,13 +113,13 @@ class RepeatedCall:
     def _first(self) -> _Recorded | None:
         """Run, and note what is asked for where that is the same each time."""
         self._feed.upload()
-        if not self._is_steady():
+        if not is_steady(self._ready):
             self._evaluate()
             return None
         run = _Recording(self._executor, self._ready, self._streams)
         run.take(list(self.inputs.values()))
         self._block = self._executor.blocks.take(self._bound.memory.nbytes)
-        self.outputs = self._placed(run)
+        self.outputs = placed_outputs(self._executor, run)
         run.enqueue(self._bound, self._block)
         self._check()
         replay = self._executor.backend.capture(run.calls)
@@ -128,31 +127,6 @@ class RepeatedCall:
         self._kept = run  # memory that is in no block
         self._executor.proof.add(run.proof)
         return _Recorded(replay or partial(_one_by_one, calls), run.proof)
-
-    def _is_steady(self) -> bool:
-        """Return whether all is done by the device, with results in memory of their own."""
-        plan, env = self._plan, self._ready.env
-        stages = self._ready.loaded.skeleton.stages
-        operands = list(plan.outputs.values())
-        return (
-            len(stages) == 1
-            and all(isinstance(s, DeviceStep) for s in stages[0].segments)
-            and len({o.buffer for o in operands}) == len(operands)
-            and all(plan.buffers[o.buffer].home is Home.OUTPUT for o in operands)
-            and all(o.layout.is_contiguous and not o.layout.at(env).offset for o in operands)
-        )
-
-    def _placed(self, run: Evaluation) -> dict[str, DeviceArray]:
-        """Give outputs their places in one piece of memory."""
-        kinds: dict[str, tuple[DType, tuple[int, ...]]] = {}
-        for name, operand in self._plan.outputs.items():
-            dtype = self._plan.buffers[operand.buffer].dtype
-            assert dtype is not None
-            kinds[name] = dtype, run.sizes(operand.layout.sizes)
-        made = self._executor.arrays(kinds)
-        for name, operand in self._plan.outputs.items():
-            run.place(operand.buffer, made[name].memory)
-        return made
 
     # ---- state ------------------------------------------------------------------------------
 

@@ -44,13 +44,16 @@ class Staged:
         part = self.pinned[first : first + x.nbytes]
         return part.view(x.dtype.numpy).reshape(x.shape)
 
-    def fetch(self) -> dict[str, Array]:
-        """Bring everything to the host in one copy, and wait for it."""
-        backend = self.executor.backend
+    def begin(self) -> None:
+        """Begin to bring everything to the host, in one copy."""
         if self.pinned.nbytes:
-            backend.fetch(self.start, self.pinned)
+            self.executor.backend.fetch(self.start, self.pinned)
             self.executor.proof.downloads += self.pinned.nbytes
-        backend.synchronize()
+
+    def fetch(self) -> dict[str, Array]:
+        """Bring everything to the host, and wait for it."""
+        self.begin()
+        self.executor.backend.synchronize()
         return self.views
 
 

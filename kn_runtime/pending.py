@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import Any
 
-__all__ = ["PendingEval", "Pool"]
+__all__ = ["PendingEval", "Pool", "begun"]
 
 Outputs = dict[str, Any]
 
@@ -20,6 +20,19 @@ class PendingEval(Future[Outputs]):
         import asyncio  # here, since it takes longer to import than all of this library
 
         return asyncio.wrap_future(self).__await__()
+
+
+def begun(start: Callable[[], Callable[[], Outputs]]) -> Callable[[], Outputs]:
+    """Begin an evaluation; return what waits for it, or raises what went wrong."""
+    try:
+        return start()
+    except Exception as error:
+        raised = error
+
+    def fail() -> Outputs:
+        raise raised
+
+    return fail
 
 
 class Pool:

@@ -17,7 +17,7 @@ from kn_runtime.executors import Executor, executor_for
 from kn_runtime.filling import declared_shapes, filled
 from kn_runtime.options import PrepareOptions, usable_cpus
 from kn_runtime.overview import CacheInfo, html_table, line, rows, text_table
-from kn_runtime.pending import PendingEval, Pool
+from kn_runtime.pending import PendingEval, Pool, begun
 
 if TYPE_CHECKING:
     from kn_cpu.executor import CpuExecutor
@@ -128,7 +128,11 @@ class PreparedGraph:
         *,
         seed: int = 0,
     ) -> PendingEval:
-        """Begin to run the graph in another thread.
+        """Begin to run the graph, and do not wait for it.
+
+        A GPU is asked for everything before this returns, so that it has the next run while one
+        waits for the last; only waiting, and what the host has to do, is left to another thread.
+        Other devices run in one.
 
         Args:
             inputs: as for `eval`; the caller leaves them alone until the outputs are there.
@@ -141,9 +145,14 @@ class PreparedGraph:
         Raises:
             UsageError: the prepared graph is closed.
         """
+        executor = self._executor
         if self._closed:
             self._refuse()
-        return self._pool.submit(lambda: self.eval(inputs, dims, seed=seed))
+        cuda = self._on_cuda(executor)
+        if cuda is None:
+            return self._pool.submit(lambda: self.eval(inputs, dims, seed=seed))
+        known = {**self.dims, **dims} if dims else self.dims
+        return self._pool.submit(begun(lambda: cuda.start(inputs, known, seed=seed)))
 
     def eval_many(
         self,
