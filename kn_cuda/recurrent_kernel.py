@@ -63,6 +63,7 @@ class Layer:
         """
         b = self._cells("recurrent_steps", THREADS)
         b.constant("VECTOR", self._vector())
+        b.constant("ROUNDED", self.op.quantize_hidden)
         b.reads("inputs", *self.low.typed(inputs))
         b.reads("r", *self.low.typed(self.r))
         b.numbers("r", self.r.layout.strides)

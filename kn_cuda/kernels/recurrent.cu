@@ -9,6 +9,7 @@
 //     K::VECTOR                 weights that a thread of a block reads at once
 //     K::f, g, h(direction, x)  activations
 //     K::BIAS, LENGTHS, STATE, CELL, PEEPHOLES   whether there are such operands
+//     K::ROUNDED                whether a block rounds states before it multiplies them: of one sequence
 //     K::REVERSE                whether the first direction goes backward; the second one does
 //     K::LINEAR                 of a gru: the product comes before the reset
 //     K::COUPLED                of an lstm: f = 1 - i
@@ -89,6 +90,36 @@ KN_FN void recur(
     __syncthreads();
 }
 
+KN_FN float nearest(float x) { return rintf(x); }
+KN_FN double nearest(double x) { return rint(x); }
+
+// From 0 to 255; a NaN stays.
+template <class T> KN_FN T byte_of(T x) { return x < 0 ? T(0) : x > 255 ? T(255) : x; }
+
+// Rounds states to the 256 numbers that DynamicQuantizeLinear chooses for those that count; others may
+// become anything.
+template <class K, class Counts>
+KN_FN void round_together(
+    const typename K::Acc* states, typename K::Acc* rounded, typename K::Index size, Counts counts
+) {
+    using Index = typename K::Index;
+    using Acc = typename K::Acc;
+    KN_SHARED(Acc, room, K::THREADS / 32);
+    Acc above = 0, below = 0;  // how far they go from 0
+    for (Index i = threadIdx.x; i < size; i += K::THREADS) {
+        if (!counts(i)) continue;
+        above = Largest::of(above, states[i]);
+        below = Largest::of(below, -states[i]);
+    }
+    above = block_combined<K::THREADS, Largest>(above, room);
+    below = block_combined<K::THREADS, Largest>(below, room);
+    const Acc scale = above > -below ? (above + below) / 255 : Acc(1);
+    const Acc zero = nearest(byte_of(below / scale));
+    for (Index i = threadIdx.x; i < size; i += K::THREADS)
+        rounded[i] = (byte_of(nearest(states[i] / scale) + zero) - zero) * scale;
+    __syncthreads();
+}
+
 // How many steps a sequence has; tells of what no sequence has.
 template <class K>
 KN_FN typename K::Index length_of(
@@ -130,6 +161,11 @@ KN_DEVICE void recurrent_steps(const typename K::Pointers& p, const typename K::
     KN_SHARED(Acc, cell, K::KIND == 2 ? H : 1);
     KN_SHARED(Acc, reset, K::KIND == 1 && !K::LINEAR ? H : 1);
     KN_SHARED(Acc, products, ROWS);
+    KN_SHARED(Acc, rounded, K::ROUNDED ? H : 1);
+    const auto multiply = [&](Index direction, const Acc* x, int first, int end) {
+        if constexpr (K::ROUNDED) round_together<K>(x, rounded, H, [](Index) { return true; });
+        recur<K>(p, n, direction, K::ROUNDED ? rounded : x, first, end, products);
+    };
     for (Index i = blockIdx.x; i < n.batch * n.directions; i += gridDim.x) {
         const Index direction = i / n.batch, row = i - direction * n.batch;
         const Index length = length_of<K>(p, n, row);
@@ -153,12 +189,12 @@ KN_DEVICE void recurrent_steps(const typename K::Pointers& p, const typename K::
             const Acc* const inputs = inputs_at<K>(p, n, step, direction, row);
             const Cell<K> at = {p, n, direction, inputs, products};
             if constexpr (K::KIND == 1 && !K::LINEAR) {
-                recur<K>(p, n, direction, state, 0, 2 * H, products);
+                multiply(direction, state, 0, 2 * H);
                 for (int u = threadIdx.x; u < H; u += K::THREADS)
                     reset[u] = K::f(direction, at.gate(1, u)) * state[u];
                 __syncthreads();
-                recur<K>(p, n, direction, reset, 2 * H, ROWS, products);
-            } else recur<K>(p, n, direction, state, 0, ROWS, products);
+                multiply(direction, reset, 2 * H, ROWS);
+            } else multiply(direction, state, 0, ROWS);
             for (int u = threadIdx.x; u < H; u += K::THREADS) {
                 state[u] = at.next(u, state[u], cell[K::KIND == 2 ? u : 0]);
                 put(y[u * n.y[3]], state[u]);
@@ -230,34 +266,15 @@ KN_DEVICE void recurrent_reset(const typename K::Pointers& p, const typename K::
     });
 }
 
-KN_FN float nearest(float x) { return rintf(x); }
-KN_FN double nearest(double x) { return rint(x); }
-
-// From 0 to 255; a NaN stays.
-template <class T> KN_FN T byte_of(T x) { return x < 0 ? T(0) : x > 255 ? T(255) : x; }
-
-// Rounds the states of a direction to the 256 numbers that DynamicQuantizeLinear chooses for them. A
-// block has a direction. Sequences that ended before the last step do not count.
+// Rounds the states of a direction together; a block has a direction. Sequences that ended before the
+// last step do not count.
 template <class K>
 KN_DEVICE void recurrent_rounded(const typename K::Pointers& p, const typename K::Numbers& n) {
     using Index = typename K::Index;
-    using Acc = typename K::Acc;
-    KN_SHARED(Acc, room, K::THREADS / 32);
     const Index size = n.batch * K::HIDDEN;
-    for (Index direction = blockIdx.x; direction < n.directions; direction += gridDim.x) {
-        const Acc* const state = p.state + direction * size;
-        Acc above = 0, below = 0;  // how far they go from 0
-        for (Index i = threadIdx.x; i < size; i += K::THREADS) {
-            if (n.round > length_of<K>(p, n, i / K::HIDDEN)) continue;
-            above = Largest::of(above, state[i]);
-            below = Largest::of(below, -state[i]);
-        }
-        above = block_combined<K::THREADS, Largest>(above, room);
-        below = block_combined<K::THREADS, Largest>(below, room);
-        const Acc scale = above > -below ? (above + below) / 255 : Acc(1);
-        const Acc zero = nearest(byte_of(below / scale));
-        for (Index i = threadIdx.x; i < size; i += K::THREADS)
-            p.rounded[direction * size + i] =
-                (byte_of(nearest(state[i] / scale) + zero) - zero) * scale;
-    }
+    for (Index direction = blockIdx.x; direction < n.directions; direction += gridDim.x)
+        round_together<K>(
+            p.state + direction * size, p.rounded + direction * size, size,
+            [&](Index i) { return n.round <= length_of<K>(p, n, i / K::HIDDEN); }
+        );
 }

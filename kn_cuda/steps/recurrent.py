@@ -2,11 +2,11 @@
 
 The rule, for each layer:
 
-- Few weights, and states that shared memory holds: one launch, in which a block steps through a
-  sequence in one direction. It reads all weights again in each step, so that takes as long as one
+- Few weights: one launch, in which a block steps through a sequence in one direction. States are in
+  shared memory; all weights are read again in each step, so that takes as long as one
   multiprocessor needs for them.
-- All else, and states that are rounded together: a few launches a step, for all sequences. A
-  library multiplies the states with the weights, on all multiprocessors.
+- All else, and states of several sequences that are rounded together: a few launches a step, for
+  all sequences. A library multiplies the states with the weights, on all multiprocessors.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import replace
 from kn_cuda.calls import Rounds
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.recurrent_kernel import Layer
+from kn_cuda.rows import at_most
 from kn_cuda.steps.matmul import product
 from kn_graph.dim import Size
 from kn_graph.dtype import DType
@@ -25,11 +26,11 @@ from kn_plan.plan import Operand, Step
 
 __all__ = ["recurrent"]
 
-MOST_SHARED = 48 << 10
-"""Bytes of the states and products of a block."""
-
 MOST_WEIGHTS = 512 << 10
-"""Bytes of weights that a block reads in about the time of two launches; assumed, not measured."""
+"""Bytes of a direction's weights that a block reads in about the time of two launches; assumed.
+
+States and gates of such a layer take a third of the shared memory of a block at most.
+"""
 
 
 def recurrent(low: Lowering, step: Step, op: Recurrent) -> Calls:
@@ -39,15 +40,19 @@ def recurrent(low: Lowering, step: Step, op: Recurrent) -> Calls:
         return []
     calls: Calls = []
     inputs = _inputs(low, step, layer.dtype, calls)
-    if op.quantize_hidden or not _suits_a_block(layer):
-        return [*calls, *_in_rounds(layer, inputs)]
-    return [*calls, layer.in_blocks(inputs)]
+    alone: Size = at_most(layer.batch, 1) if op.quantize_hidden else 1
+    if not _suits_a_block(layer):
+        alone = 0
+    if alone != 0:
+        calls.append(replace(layer.in_blocks(inputs), guard=alone))
+    if alone != 1:
+        calls += [replace(call, guard=1 - alone) for call in _in_rounds(layer, inputs)]
+    return calls
 
 
 def _suits_a_block(layer: Layer) -> bool:
-    shared = (layer.gates + 2) * layer.hidden * layer.dtype.itemsize
     weights = layer.gates * layer.hidden**2 * layer.low.itemsize(layer.r)
-    return shared <= MOST_SHARED and weights <= MOST_WEIGHTS
+    return weights <= MOST_WEIGHTS
 
 
 def _inputs(low: Lowering, step: Step, dtype: DType, calls: Calls) -> Operand:

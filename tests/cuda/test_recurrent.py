@@ -25,6 +25,9 @@ def run(kind: str, arrays: dict[str, Array], *, ulps: int = 0, **options: Any) -
     return check_graph(g, [{v.name: arrays[v.name] for v in g.inputs}], ulps=ulps)
 
 
+CELLS = [("rnn", {}), ("lstm", {}), ("gru", {}), ("gru", {"linear_before_reset": True})]
+
+
 @pytest.fixture
 def in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have layers take some launches a step, however small they are."""
@@ -42,14 +45,12 @@ def test_directions_and_operands(kind: str, direction: str) -> None:
 
 
 @pytest.mark.usefixtures("in_rounds")
-@pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_directions_and_operands_in_rounds(kind: str, direction: str) -> None:
-    count = 2 if direction == "bidirectional" else 1
-    for optional in ((), OPTIONAL_OPERANDS):
-        ran = run(kind, operands(kind, optional, directions=count), direction=direction)
-        assert launched(ran, "recurrent_cell") == 5
-        assert launched(ran, "recurrent_steps") == 0
+def test_directions_and_operands_in_rounds(kind: str) -> None:
+    run(kind, operands(kind, ()), direction="reverse")
+    ran = run(kind, operands(kind, directions=2), direction="bidirectional")
+    assert launched(ran, "recurrent_cell") == 5
+    assert launched(ran, "recurrent_steps") == 0
     assert_clean([k.widened for k in ran.loaded().skeleton.kernels])
 
 
@@ -83,11 +84,6 @@ def test_large_layers_take_some_launches_a_step(kind: str, hidden: int, launches
     around = ran.proof.total - launches
     assert 3 <= around <= 5  # the product of the inputs; states that begin and end
     assert launched(ran, "recurrent_steps") == 0
-
-
-def test_a_state_that_no_shared_memory_holds() -> None:
-    arrays = operands("lstm", ("bias",), steps=2, batch=1, hidden=2049)
-    run("lstm", arrays)
 
 
 @pytest.mark.parametrize(("kind", "hidden"), [("rnn", 1), ("gru", 33), ("gru", 64), ("lstm", 100)])
@@ -169,17 +165,24 @@ def test_a_length_that_no_sequence_has_is_an_error(length: int) -> None:
         ran.eval(good)
 
 
-@pytest.mark.parametrize("optional", [(), OPTIONAL_OPERANDS], ids=len)
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [("rnn", {}), ("lstm", {}), ("gru", {}), ("gru", {"linear_before_reset": 1})],
-)
-def test_states_that_are_rounded_together(
-    kind: str, options: dict[str, Any], optional: tuple[str, ...]
-) -> None:
-    for directions, direction in ((1, "reverse"), (2, "bidirectional")):
+@pytest.mark.parametrize(("kind", "options"), CELLS)
+def test_states_that_are_rounded_together(kind: str, options: dict[str, Any]) -> None:
+    for optional, directions, direction in (
+        ((), 1, "reverse"),
+        (OPTIONAL_OPERANDS, 2, "bidirectional"),
+    ):
         arrays = operands(kind, optional, directions=directions, batch=4, hidden=19)
         run(kind, arrays, direction=direction, quantize_hidden=True, **options)
+
+
+@pytest.mark.parametrize(("kind", "options"), CELLS)
+def test_states_of_one_sequence_are_rounded_in_one_launch(
+    kind: str, options: dict[str, Any]
+) -> None:
+    arrays = operands(kind, directions=2, batch=1, hidden=33)
+    arrays["lengths"][:] = 4
+    ran = run(kind, arrays, direction="bidirectional", quantize_hidden=True, **options)
+    assert ran.proof.kernels == {"gemm": 1, "recurrent_steps": 1}
 
 
 def test_many_states_are_rounded_together() -> None:
