@@ -33,9 +33,9 @@ def grid_sample_call(
     points = images * size_prod(out.sizes[2:])
     most = NEIGHBOURS[op.mode] ** rank
     units = units_for(points * (channels * most + OVERHEAD))
-    head = (units, MODES[op.mode], PADDINGS[op.padding], int(op.align_corners), rank, most)
+    rules = (MODES[op.mode], PADDINGS[op.padding], int(op.align_corners), int(op.in_elements))
     numbers: tuple[Size, ...] = (
-        *(*head, images, channels),
+        *(units, *rules, rank, most, images, channels),
         *(*spread(x.sizes[2:], 1), *spread(out.sizes[2:], 1)),
         *(*out.strides[:2], *spread(out.strides[2:], 0)),
         *(*x.strides[:2], *spread(x.strides[2:], 0)),

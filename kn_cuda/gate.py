@@ -15,6 +15,7 @@ from kn_graph.graph import Graph
 from kn_graph.liveness import live_nodes
 from kn_graph.types import TensorType
 from kn_graph.value import Node
+from kn_plan.expand import expand_graph
 
 __all__ = ["required_kinds", "shortfall"]
 
@@ -29,6 +30,7 @@ def required_kinds(graph: Graph, env: Mapping[Symbol, int]) -> set[str]:
         graph: what runs.
         env: numbers of its symbols; what depends on others is left out.
     """
+    graph = expand_graph(graph)
     nodes = live_nodes(graph, graph.outputs.values())
     return {n.op.title for n in nodes if type(n.op) in WRITERS and _has_elements(n, env)}
 

@@ -9,9 +9,10 @@ __all__ = ["PlanOptions"]
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Flags of the planner; none of them changes a result.
+    """Flags of the planner; none of them changes a result by more than rounding.
 
     Attributes:
+        expand: write operations that have no kernel as others (`kn_plan.expand`).
         fold_constants: compute what depends on constants alone when the plan is made.
         fuse_scalars: compute chains of elementwise operations in one pass.
         merge_single: carry out programs of one element together that follow from one another.
@@ -23,6 +24,7 @@ class PlanOptions:
         view_outputs: give the caller a result under other sizes as it lies, without a copy.
     """
 
+    expand: bool = True
     fold_constants: bool = True
     fuse_scalars: bool = True
     merge_single: bool = True

@@ -1,9 +1,10 @@
-"""The planner: groups, formats, steps, lifetimes."""
+"""The planner: expansion, groups, formats, steps, lifetimes."""
 
 from __future__ import annotations
 
 from kn_graph.graph import Graph
 from kn_plan.constant import fold_constants
+from kn_plan.expand import expand_graph
 from kn_plan.group import form_groups
 from kn_plan.lower import lower
 from kn_plan.merge import merge_single
@@ -27,6 +28,8 @@ def plan_graph(
     """
     chosen = options or PlanOptions()
     device = target or NeutralTarget()
+    if chosen.expand:
+        graph = expand_graph(graph)
     groups = form_groups(graph, device, chosen)
     if chosen.merge_single and chosen.fuse_scalars:
         groups = merge_single(graph, groups, device.max_instructions)

@@ -10,7 +10,7 @@ enum { KN_SAMPLE_ZEROS, KN_SAMPLE_BORDER, KN_SAMPLE_REFLECTION };
 
 typedef struct {
     int64_t units; // into how many shares the samples are cut
-    int64_t mode, padding, align;
+    int64_t mode, padding, align, elements; // elements: the grid holds positions
     int64_t rank; // how many spatial axes x has
     int64_t most; // elements that a sample is made of at most
     int64_t images, channels;

@@ -43,10 +43,10 @@ static double reflected(double x, int64_t size, int align, int single) {
 }
 
 INL float position_of(const kn_sample *t, float g, int64_t size, int mode) {
-    float n = (float)size, at;
+    float n = (float)size, at = g;
     if (t->align)
         at = product((g + 1.0f) / 2.0f, (float)(size - 1));
-    else
+    else if (!t->elements)
         at = (product(g + 1.0f, n) - 1.0f) / 2.0f;
     if (mode == KN_SAMPLE_NEAREST) at = rintf(at);
     if (t->padding == KN_SAMPLE_REFLECTION) return isfinite(at) ? (float)reflected(at, size, (int)t->align, 1) : 0.0f;

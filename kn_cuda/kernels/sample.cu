@@ -4,6 +4,7 @@
 //     K::Position                  type that places and weights are computed in
 //     K::TAPS                      neighbours along an axis: 1, 2 or 4
 //     K::PADDING                   what is outside: 0 zero, 1 the border, 2 the reflected element
+//     K::CORNERS, K::IN_ELEMENTS   where -1 and 1 are; whether the grid holds positions
 //     K::finish(acc)               the result of a sum
 //     K::end(p, n, i, result)      stores the i-th result
 
@@ -32,8 +33,9 @@ template <int TAPS, class T> KN_FN T sample_weight(T far) {
 
 // The place of a number of the grid along an axis; near enough for integers.
 template <class K, class T> KN_FN T sample_place(T grid, T size) {
-    T place = K::CORNERS ? (grid + T(1)) / T(2) * (size - T(1))
-                         : ((grid + T(1)) * size - T(1)) / T(2);
+    T place = K::IN_ELEMENTS ? grid
+            : K::CORNERS     ? (grid + T(1)) / T(2) * (size - T(1))
+                             : ((grid + T(1)) * size - T(1)) / T(2);
     if (K::TAPS == 1) place = T(rint(place));
     if (K::PADDING == 2) {
         const bool finite = place - place == T(0);

@@ -33,6 +33,7 @@ def grid_sample(low: Lowering, step: Step, op: GridSample) -> Calls:
     b.constant("TAPS", TAPS[op.mode])
     b.constant("PADDING", PADDINGS[op.padding])
     b.constant("CORNERS", op.align_corners)
+    b.constant("IN_ELEMENTS", op.in_elements)
     b.constant("RANK", rank)
     _add_types(b, op, low.dtype(x), low.dtype(grid))
     b.reads("x", x, type_)

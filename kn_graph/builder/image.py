@@ -132,9 +132,10 @@ class ImageBuilder(Builder):
         mode: ResizeMode = "linear",
         padding: GridPadding = "zeros",
         align_corners: bool = False,
+        in_elements: bool = False,
     ) -> Value:
         """Sample images [N, C, *spatial] at positions [N, *out, r]; see `GridSample`."""
-        return self.push(GridSample(mode, padding, align_corners), x, grid)
+        return self.push(GridSample(mode, padding, align_corners, in_elements), x, grid)
 
     def affine_grid(
         self, theta: Value, sizes: Sequence[Size], *, align_corners: bool = False

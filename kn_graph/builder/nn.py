@@ -14,7 +14,8 @@ from kn_graph.ops.conv import Conv, ConvTranspose
 from kn_graph.ops.deform import DeformConv
 from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.norm import Norm, Softmax
-from kn_graph.ops.pool import MaxUnpool, Pool, PoolFunction
+from kn_graph.ops.pool import Pool, PoolFunction
+from kn_graph.ops.scatter import ScatterElements
 from kn_graph.sizes import broadcast_shapes
 from kn_graph.types import format_shape
 
@@ -234,8 +235,17 @@ class NnBuilder(Builder):
         return out, indices
 
     def max_unpool(self, x: Value, indices: Value, shape: Sequence[Size]) -> Value:
-        """Put elements at flat positions of a tensor of zeros."""
-        return self.push(MaxUnpool(tuple(shape)), x, indices)
+        """Put elements at flat positions of a tensor of zeros; of several for one, the last stays.
+
+        Args:
+            x: of any shape.
+            indices: int64 of the same.
+            shape: of the result.
+        """
+        count = size_prod(x.shape)
+        zeros = self.broadcast(self.scalar(0, x.dtype), (size_prod(shape),))
+        flat = [self.view(v, (count,)) for v in (indices, x)]
+        return self.view(self.push(ScatterElements(0), zeros, *flat), tuple(shape))
 
     # ---- normalisation ----------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.nms import NonMaxSuppression
 from kn_graph.ops.nonzero import NonZero, Unique
 from kn_graph.ops.norm import Norm, Softmax
-from kn_graph.ops.pool import MaxUnpool, Pool
+from kn_graph.ops.pool import Pool
 from kn_graph.ops.random import Random
 from kn_graph.ops.recurrent import Recurrent
 from kn_graph.ops.reduce import ArgReduce, Det, Reduce, ReduceTo
@@ -55,7 +55,7 @@ EXACT: frozenset[type[Op]] = frozenset(
     {
         *(Input, Constant, Sizes, ReadSizes, Iota),
         *(View, Broadcast, Permute, Slice, Flip, Concat, Pad),
-        *(Gather, GatherElements, GatherND, MaxUnpool, TopK, ArgReduce),
+        *(Gather, GatherElements, GatherND, TopK, ArgReduce),
         *(Compare, Select, Cast, BitCast),
         *(NonZero, Unique, NonMaxSuppression, MaxRoiPool, HostCall),
     }

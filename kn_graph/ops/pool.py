@@ -1,4 +1,4 @@
-"""Pooling: the maximum, sum or mean of windows, and the inverse of the maximum."""
+"""Pooling: the maximum, sum or mean of windows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from kn_graph.dtype import DType
-from kn_graph.errors import DTypeError, ExecutionError, ShapeError
+from kn_graph.errors import DTypeError, ShapeError
 from kn_graph.op import EvalContext, InferContext, Op
 from kn_graph.ops.matmul import accumulator
-from kn_graph.types import Shape, TensorType, format_shape
+from kn_graph.types import TensorType, format_shape
 from kn_graph.window import (
     Pads,
     check_window,
@@ -24,7 +24,7 @@ from kn_graph.window import (
     window_view,
 )
 
-__all__ = ["MaxUnpool", "Pool", "PoolFunction", "PoolIndices"]
+__all__ = ["Pool", "PoolFunction", "PoolIndices"]
 
 Array = np.ndarray[Any, Any]
 PoolFunction = Literal["max", "mean", "sum"]
@@ -167,35 +167,3 @@ def _positions(lead: tuple[int, ...], spatial: tuple[int, ...], order: PoolIndic
     inner = inner if order == "row_major" else inner.transpose()
     outer = np.arange(int(np.prod(lead, dtype=np.int64))).reshape(lead) * count
     return outer[(..., *(None,) * len(spatial))] + inner
-
-
-@dataclass(frozen=True)
-class MaxUnpool(Op):
-    """Put elements where a max pool found them; everything else is 0.
-
-    out[flattened][indices[i]] = x[i]; of several values for one place, the last stays.
-    Raises at run time where an index is outside of the result.
-
-    Shapes: x [any], indices int64 of the same -> `shape`.
-    """
-
-    shape: Shape
-
-    def infer(self, ctx: InferContext, x: TensorType, indices: TensorType) -> TensorType:
-        """Require indices like the values."""
-        if indices.dtype is not DType.INT64 or indices.rank != x.rank:
-            raise DTypeError(f"expected int64 indices like {x}, got {indices}")
-        for axis, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True)):
-            ctx.require_eq(a, b, f"indices and values of max unpool at axis {axis}")
-        return TensorType(x.dtype, self.shape)
-
-    def eval(self, ctx: EvalContext, x: Array, indices: Array) -> Array:
-        """Write into zeros."""
-        out = np.zeros(ctx.sizes(self.shape), x.dtype)
-        if indices.size and not (indices.min() >= 0 and indices.max() < out.size):
-            raise ExecutionError(
-                f"max unpool to {out.size} elements: indices reach from {indices.min()} "
-                f"to {indices.max()}"
-            )
-        out.reshape(-1)[indices.reshape(-1)] = x.reshape(-1)
-        return out

@@ -34,10 +34,11 @@ class GridSample(Op):
 
     The numbers of a grid vector are for the spatial axes from the last to the first; -1 and 1 are
     the outer edges of the first and last element of an axis of size n, or with `align_corners`
-    their centres: position = ((g + 1)*n - 1)/2, or (g + 1)/2*(n - 1). Each axis takes the nearest
-    element (the even one, if between two), or 2 (linear) or 4 (cubic) elements around with weights
-    by distance. An element outside of the axis is 0, or that at the border, or that at the
-    reflected position.
+    their centres: position = ((g + 1)*n - 1)/2, or (g + 1)/2*(n - 1). With
+    `in_elements` it holds the positions themselves: element i lies at i. Each axis takes the
+    nearest element (the even one, if between two), or 2 (linear) or 4 (cubic) elements around
+    with weights by distance. An element outside of the axis is 0, or that at the border, or that
+    at the reflected position.
 
     Positions are computed in the element type of the grid, at least float32. A NaN in the grid
     lies outside of a padding of zeros, and else at 0. A NaN in x spreads to every sample that has
@@ -49,11 +50,13 @@ class GridSample(Op):
         mode: nearest, linear or cubic.
         padding: what is outside of x.
         align_corners: whether -1 and 1 are centres of elements.
+        in_elements: whether the grid holds positions; then without `align_corners`.
     """
 
     mode: ResizeMode = "linear"
     padding: GridPadding = "zeros"
     align_corners: bool = False
+    in_elements: bool = False
 
     def infer(self, ctx: InferContext, x: TensorType, grid: TensorType) -> TensorType:
         """Take the spatial sizes of the grid."""
@@ -61,6 +64,8 @@ class GridSample(Op):
             raise ShapeError(f"grid of {grid} for {x}: expected equal ranks of at least 3")
         ctx.require_eq(x.shape[0], grid.shape[0], "batch sizes of image and grid")
         ctx.require_eq(grid.shape[-1], x.rank - 2, "length of grid vectors and spatial axes")
+        if self.in_elements and self.align_corners:
+            raise ShapeError("a grid of positions has no corners to align")
         if not grid.dtype.is_float:
             raise DTypeError(f"a grid holds floats, got {grid.dtype}")
         if x.dtype is DType.STRING and self.mode != "nearest":
@@ -97,7 +102,7 @@ class GridSample(Op):
         with np.errstate(all="ignore"):
             if self.align_corners:
                 position = (position + 1) / 2 * (size - 1)
-            else:
+            elif not self.in_elements:
                 position = ((position + 1) * size - 1) / 2
             if self.mode == "nearest":
                 position = np.rint(position)

@@ -55,6 +55,12 @@ def test_every_rule(mode: ResizeMode, padding: GridPadding, align: bool, rank: i
         check(op, rank, n)
 
 
+@pytest.mark.parametrize(("mode", "padding"), list(product(MODES, PADDINGS)))
+def test_positions_counted_in_elements(mode: ResizeMode, padding: GridPadding) -> None:
+    for rank in (1, 2, 3):
+        check({"mode": mode, "padding": padding, "in_elements": True}, rank, 2)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_elements_that_are_no_numbers(mode: ResizeMode) -> None:
     """They spread to the samples that are made of them; the nearest one is taken as it is."""

@@ -21,9 +21,8 @@ from kn_cuda.nvrtc import Compiler, Usage, unavailable_reason
 from kn_cuda.source import KernelSource
 from kn_graph import Graph, Value, cpu_eval_graph
 from kn_graph.dim import Size, Symbol, evaluate
-from kn_graph.dtype import DType
 from kn_plan.plan import Operand
-from tests.cpu.steps import agree, drawn
+from tests.cpu.steps import agree, at_ties, drawn
 
 __all__ = [
     "CHECKED",
@@ -148,7 +147,7 @@ def check_graph(
     assert_clean(runs[0].loaded().skeleton.kernels)
     for given in feeds:
         first, second = (run.eval(given) for run in runs)
-        agree(_at_ties(cpu_eval_graph(graph, given), first, ulps), first)
+        agree(at_ties(cpu_eval_graph(graph, given), first, ulps), first)
         for name, x in first.items():
             if isinstance(x, np.ndarray) and x.dtype != object:
                 assert x.tobytes() == second[name].tobytes(), f"{name} depends on the order"
@@ -156,16 +155,6 @@ def check_graph(
             assert isinstance(run.backend, HostBackend)
             run.backend.check_guards()
     return runs[0]
-
-
-def _at_ties(want: dict[str, Any], got: Mapping[str, Any], ulps: int) -> dict[str, Any]:
-    """Return what is wanted, with floats of 16 bits taken as they are where they are close."""
-    chosen = dict(want)
-    for name, x in want.items():
-        if ulps and DType.from_numpy(x.dtype) in (DType.FLOAT16, DType.BFLOAT16):
-            bits, found = (a.view(np.int16).astype(np.int32) for a in (x, got[name]))
-            chosen[name] = np.where(np.abs(bits - found) <= ulps, got[name], x)
-    return chosen
 
 
 def launched(run: CudaExecutor, entry: str) -> int:

@@ -147,11 +147,6 @@ EXAMPLES = [
         lambda g, x: g.pool(x, "max", (2, 2), strides=(2, 2), pads=[(1, 1), (0, 1)], ceil=True),
         sizes=({"n": 5}, {"n": 2}),
     ),
-    Example(
-        pool.MaxUnpool,
-        {"x": (F, (1, 1, "n")), "i": ("int64", (1, 1, "n"))},
-        lambda g, x, i: g.max_unpool(x, i, (1, 1, 7)),
-    ),
     Example(norm.Softmax, X, lambda g, x: [g.softmax(x), g.log_softmax(x, 0)]),
     Example(norm.Norm, X, lambda g, x: g.norm(x, [1], 1e-5)),
     Example(
@@ -181,7 +176,10 @@ EXAMPLES = [
     Example(
         sample.GridSample,
         {"x": (F, ("n", 2, 4, 5)), "grid": (F, ("n", 3, 2, 2))},
-        lambda g, x, grid: g.grid_sample(x, grid, padding="reflection"),
+        lambda g, x, grid: [
+            g.grid_sample(x, grid, padding="reflection"),
+            g.grid_sample(x, grid, in_elements=True),
+        ],
     ),
     Example(
         roi.RoiAlign,

@@ -336,7 +336,7 @@ def test_max_unpool_inverts_max_pool() -> None:
 def test_max_unpool_refuses_indices_outside() -> None:
     inputs = {"x": normal(1, 1, 2), "i": np.array([[[0, 4]]])}
     model = node_model("MaxUnpool", inputs, opset=11, kernel_shape=[2], strides=[2])
-    with pytest.raises(ExecutionError, match="0 to 4"):
+    with pytest.raises(ExecutionError, match="index 4"):
         run_here(model, inputs)
 
 

@@ -107,6 +107,15 @@ def test_a_single_element_and_numbers_that_are_none(
     np.testing.assert_allclose(y, [5, *[outside] * 4], atol=1e-5)
 
 
+def test_positions_counted_in_elements() -> None:
+    x = np.arange(12, dtype=F32).reshape(1, 1, 3, 4)
+    at = np.array([[[[0, 0], [3, 2], [0.5, 1], [1, -0.5], [-1, 0], [np.nan, 0]]]], F32)
+    y = build("grid_sample", {"x": x, "grid": at}, in_elements=True)
+    np.testing.assert_array_equal(y.ravel(), [0, 11, 4.5, 0.5, 0, 0])
+    with pytest.raises(ShapeError, match="no corners"):
+        build("grid_sample", {"x": x, "grid": at}, in_elements=True, align_corners=True)
+
+
 def test_grid_samples_of_other_types() -> None:
     grid = grids(1, (3, 4), 2)[0]
     x = np.arange(20).reshape(1, 1, 4, 5)

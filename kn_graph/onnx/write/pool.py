@@ -8,7 +8,7 @@ from kn_graph.dim import size_prod
 from kn_graph.onnx.write.conv import steps, window_pads
 from kn_graph.onnx.write.registry import refuse, writer
 from kn_graph.ops.elementwise import Binary, Unary
-from kn_graph.ops.pool import MaxUnpool, Pool
+from kn_graph.ops.pool import Pool
 from kn_graph.types import Shape
 from kn_graph.window import count_windows
 
@@ -88,14 +88,3 @@ def _as_before(ctx: NodeWriter, out: str, lead: int) -> str:
     if lead < 2:
         return ctx.emit("Squeeze", out, ctx.ints(*range(2 - lead)))
     return ctx.reshape(out, ctx.shape)
-
-
-@writer(MaxUnpool)
-def max_unpool(ctx: NodeWriter, op: MaxUnpool) -> str:
-    """Scatter into flat zeros: MaxUnpool itself cannot say every shape."""
-    x, indices = ctx.inputs
-    total = ctx.sizes([size_prod(op.shape)])
-    zeros = ctx.emit("Expand", ctx.scalar(0, x), total)
-    flat = [ctx.emit("Reshape", v, ctx.ints(-1)) for v in (indices, x)]
-    out = ctx.emit("ScatterElements", zeros, *flat, axis=0)
-    return ctx.reshape(out, op.shape)

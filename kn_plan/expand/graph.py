@@ -1,0 +1,99 @@
+"""Graphs in which operations without a kernel are written as others, before they are planned.
+
+In the graph they stay what the file says, with one reference each; kernels have to know the others
+only, and both devices get the same. Where a case has no expansion, the operation stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kn_graph.graph import Graph
+from kn_graph.liveness import live_nodes
+from kn_graph.op import Op
+from kn_graph.ops.attention import Attention
+from kn_graph.ops.deform import DeformConv
+from kn_graph.ops.fold import Col2Im
+from kn_graph.ops.pool import Pool
+from kn_graph.ops.reduce import Det
+from kn_graph.ops.resize import Resize
+from kn_graph.ops.signal import Dft
+from kn_graph.transform import clone_node, copy_facts
+from kn_graph.types import TensorType
+from kn_graph.value import Node, Value
+from kn_plan.expand.attention import attention_with_scores
+from kn_plan.expand.deform import deform_conv
+from kn_plan.expand.fold import col2im
+from kn_plan.expand.pool import pool
+from kn_plan.expand.reduce import det
+from kn_plan.expand.resize import resize
+from kn_plan.expand.signal import dft
+
+__all__ = ["EXPANSIONS", "Expansion", "expand_graph"]
+
+Expansion = Callable[[Graph, Node, Sequence[Value]], Sequence[Value] | None]
+"""Computes the results of a node of another graph from operands in this one; None where it cannot.
+
+Nothing is added then.
+"""
+
+EXPANSIONS: Mapping[type[Op], Expansion] = {
+    Attention: attention_with_scores,
+    Col2Im: col2im,
+    DeformConv: deform_conv,
+    Det: det,
+    Dft: dft,
+    Pool: pool,
+    Resize: resize,
+}
+"""How an operation is written as others."""
+
+
+def expand_graph(graph: Graph) -> Graph:
+    """Return a graph that computes the same without operations that have an expansion.
+
+    Bodies of control flow stay as they are: each is planned as a graph of its own.
+
+    Args:
+        graph: any graph; it is returned itself where there is nothing to do.
+    """
+    nodes = live_nodes(graph, graph.outputs.values())
+    if not any(type(n.op) in EXPANSIONS for n in nodes):
+        return graph
+    target = Graph(graph.name, parent=graph.parent)
+    if graph.parent is None:
+        target.symbols = dict(graph.symbols)
+    values: dict[Value, Value] = {}
+    changed = False
+    for node in nodes:
+        operands = [values[v] for v in node.operands]
+        results = _expanded(target, node, operands)
+        changed = changed or results is not None
+        values.update(zip(node.results, results or clone_node(target, node, operands), strict=True))
+    if not changed:
+        return graph
+    target.inputs = [values[v] for v in graph.inputs]
+    target.outputs = {n: values[v] for n, v in graph.outputs.items()}
+    copy_facts(graph, target)
+    return target.seal()
+
+
+def _expanded(target: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
+    expansion = EXPANSIONS.get(type(node.op))
+    before = len(target.nodes)
+    results = None if expansion is None else expansion(target, node, operands)
+    if results is None:
+        return None
+    made = [_as_declared(target, new, old) for new, old in zip(results, node.results, strict=True)]
+    for added in target.nodes[before:]:
+        added.origins = node.origins
+    for new, old in zip(made, node.results, strict=True):
+        new.names += tuple(n for n in old.names if n not in new.names)
+    return made
+
+
+def _as_declared(target: Graph, new: Value, old: Value) -> Value:
+    """Return a result under the sizes that the graph has for it, written as they are there."""
+    assert isinstance(old.type, TensorType)
+    assert new.dtype is old.dtype, f"{old} became {new}"
+    return new if new.type == old.type else target.view(new, old.shape)

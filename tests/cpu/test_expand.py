@@ -1,0 +1,29 @@
+"""Operations that plans carry out as others, on native kernels and without a host step."""
+
+from __future__ import annotations
+
+import pytest
+
+from kn_cpu.executor import CpuExecutor
+from kn_graph import cpu_eval_graph
+from tests.cpu.steps import KERNELS, agree, at_ties
+from tests.ops.example import Example
+from tests.ops.test_examples import name_of
+from tests.plan.expansions import EXPANDED
+
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="there are no native kernels")
+
+WIDE_PRODUCTS = [e for e in EXPANDED if "float64" in e.note and e.op.__name__ == "Dft"]
+"""Products of float64 are the host's."""
+
+
+@pytest.mark.parametrize("example", [e for e in EXPANDED if e not in WIDE_PRODUCTS], ids=name_of)
+def test_expansions_have_native_kernels(example: Example) -> None:
+    graph = example.graph()
+    assert KERNELS is not None
+    run = CpuExecutor(graph, KERNELS, 2)
+    assert [(h.step.kind, h.reason) for h in run.skeleton().host_steps] == []
+    for sizes in example.sizes:
+        feeds = example.feeds(sizes)
+        got = run.eval(feeds)
+        agree(at_ties(cpu_eval_graph(graph, feeds), got, 1), got)
