@@ -18,6 +18,7 @@ from kn_cpu.steps.pool import pool
 from kn_cpu.steps.recurrent import recurrent
 from kn_cpu.steps.reduce import arg_reduce, reduce, reduce_to
 from kn_cpu.steps.resize import resize
+from kn_cpu.steps.roi import max_roi_pool, roi_align
 from kn_cpu.steps.sample import grid_sample
 from kn_cpu.steps.sort import cumulative, top_k
 from kn_cpu.steps.source import iota, sizes
@@ -36,6 +37,7 @@ from kn_graph.ops.pool import Pool
 from kn_graph.ops.recurrent import Recurrent
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
 from kn_graph.ops.resize import Resize
+from kn_graph.ops.roi import MaxRoiPool, RoiAlign
 from kn_graph.ops.sample import GridSample
 from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_graph.ops.sort import TopK
@@ -60,6 +62,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     GridSample: widened(grid_sample, FLOATS),
     Iota: iota,
     MatMul: widened(matmul, FLOATS),
+    MaxRoiPool: widened(max_roi_pool, FLOATS),
     Norm: widened(norm, FLOATS),
     Pad: pad,
     Pool: widened(pool, FLOATS),
@@ -67,6 +70,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Reduce: widened(reduce, NUMBERS),
     ReduceTo: widened(reduce_to, NUMBERS),
     Resize: resize,
+    RoiAlign: widened(roi_align, FLOATS),
     ScatterElements: scatter_elements,
     ScatterND: scatter_nd,
     Sizes: sizes,

@@ -6,9 +6,10 @@ from kn_cpu.axes import KernelCall, units_for
 from kn_cpu.conv import spread
 from kn_graph.dim import Size, size_prod
 from kn_graph.ops.sample import GridSample
+from kn_graph.types import Shape
 from kn_plan.layout import StridedLayout
 
-__all__ = ["grid_sample_call"]
+__all__ = ["grid_sample_call", "samples_channels_last"]
 
 MODES = {"nearest": 0, "linear": 1, "cubic": 2}
 PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
@@ -16,8 +17,17 @@ NEIGHBOURS = {"nearest": 1, "linear": 2, "cubic": 4}
 BLOCK = 64
 """Of the same name in `native/sample.c`."""
 
+MANY_CHANNELS = 16
+"""That vectors are for; fewer are sampled one after another."""
+
 OVERHEAD = 32
 """What a position costs beside its sums, in products."""
+
+
+def samples_channels_last(sizes: Shape) -> bool:
+    """Return whether images of these sizes are sampled with their channels side by side."""
+    channels = sizes[1]
+    return isinstance(channels, int) and channels >= MANY_CHANNELS
 
 
 def grid_sample_call(

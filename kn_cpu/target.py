@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kn_cpu.sample import samples_channels_last
 from kn_graph.dtype import DType
 from kn_graph.ops.conv import Conv, ConvTranspose
 from kn_graph.ops.layout import Concat, Pad
@@ -42,6 +43,11 @@ class CpuTarget:
 
     def order(self, anchor: Node | None, rank: int, given: Order | None) -> Order | None:
         """Store channels last behind convolutions, and as it was behind what follows them."""
-        if anchor is None or isinstance(anchor.op, FOLLOWING):
+        last = (0, *range(2, rank), 1)
+        if anchor is None:
             return given
-        return (0, *range(2, rank), 1) if isinstance(anchor.op, (Conv, ConvTranspose)) else None
+        if isinstance(anchor.op, GridSample) and samples_channels_last(anchor.operands[0].shape):
+            return last
+        if isinstance(anchor.op, FOLLOWING):
+            return given
+        return last if isinstance(anchor.op, (Conv, ConvTranspose)) else None

@@ -18,6 +18,7 @@ from kn_cuda.steps.random import random
 from kn_cuda.steps.recurrent import recurrent
 from kn_cuda.steps.reduce import arg_reduce, reduce, reduce_to
 from kn_cuda.steps.resize import resize
+from kn_cuda.steps.roi import max_roi_pool, roi_align
 from kn_cuda.steps.sample import grid_sample
 from kn_cuda.steps.sort import cumulative, top_k
 from kn_cuda.steps.source import iota, sizes
@@ -35,6 +36,7 @@ from kn_graph.ops.random import Random
 from kn_graph.ops.recurrent import Recurrent
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
 from kn_graph.ops.resize import Resize
+from kn_graph.ops.roi import MaxRoiPool, RoiAlign
 from kn_graph.ops.sample import GridSample
 from kn_graph.ops.scatter import ScatterElements, ScatterND
 from kn_graph.ops.sort import TopK
@@ -58,6 +60,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     GridSample: grid_sample,
     Iota: iota,
     MatMul: matmul,
+    MaxRoiPool: max_roi_pool,
     Norm: norm,
     Pad: pad,
     Pool: pool,
@@ -66,6 +69,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Reduce: reduce,
     ReduceTo: reduce_to,
     Resize: resize,
+    RoiAlign: roi_align,
     ScatterElements: scatter_elements,
     ScatterND: scatter_nd,
     Sizes: sizes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from kn_graph.op import EvalContext, InferContext, Op
 from kn_graph.ops.matmul import accumulator
 from kn_graph.types import TensorType
 
-__all__ = ["MaxRoiPool", "RoiAlign", "RoiReduction"]
+__all__ = ["MaxRoiPool", "RoiAlign", "RoiReduction", "region_error"]
 
 Array = np.ndarray[Any, Any]
 RoiReduction = Literal["mean", "max"]
@@ -29,9 +30,25 @@ def _check_images(x: TensorType, rois: TensorType, columns: int, ctx: InferConte
     ctx.require_eq(rois.shape[1], columns, "numbers that describe a region")
 
 
+def region_error(status: Sequence[int], images: int) -> ExecutionError | None:
+    """Return the error that a kernel tells of, or None.
+
+    Args:
+        status: 0; or 1, the image that does not exist, the region; or 2, 0, the region that is not
+            finite.
+        images: how many there are.
+    """
+    kind, image, roi = status
+    if kind == 1:
+        return ExecutionError(f"region {roi} is of image {image}, and there are {images} images")
+    return ExecutionError(f"region {roi} is not finite") if kind else None
+
+
 def _image(x: Array, index: int, roi: int) -> Array:
     if not 0 <= index < len(x):
-        raise ExecutionError(f"region {roi} is of image {index}, and there are {len(x)} images")
+        error = region_error((1, index, roi), len(x))
+        assert error is not None
+        raise error
     image: Array = x[index]
     return image
 
@@ -163,7 +180,7 @@ class MaxRoiPool(Op):
         out = np.zeros((len(rois), x.shape[1], *self.size), x.dtype)
         for r, (index, *corners) in enumerate(rois.astype(wide)):
             if not np.isfinite(corners).all() or not np.isfinite(index):
-                raise ExecutionError(f"region {r} is {rois[r].tolist()}")
+                raise ExecutionError(f"region {r} is not finite: {rois[r].tolist()}")
             image = _image(x, int(index), r)
             x1, y1, x2, y2 = (_rounded(c * wide.type(self.scale)) for c in corners)
             rows = _bins(y1, y2, self.size[0], image.shape[1])
@@ -172,7 +189,8 @@ class MaxRoiPool(Op):
                 for j, column in enumerate(columns):
                     part = image[:, row, column]
                     if part.size:
-                        out[r, :, i, j] = part.max((1, 2))
+                        with np.errstate(invalid="ignore"):
+                            out[r, :, i, j] = part.max((1, 2))
         return out
 
 

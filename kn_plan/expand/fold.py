@@ -54,22 +54,21 @@ def _along(g: Graph, op: Col2Im, x: Value, axis: int, count: Size) -> Value:
     lead, behind = moved.shape[: 2 * axis + 1], moved.shape[2 * axis + 3 :]
     each = g.view(moved, (*lead, taps * count, *behind))
     index, found = _places(g, op, axis, count)
-    picked = g.gather(each, index, 2 * axis + 1)  # [.., image, kernel, ..]
-    held = g.view(found, (image, taps, *(1,) * len(behind)))
+    picked = g.gather(each, index, 2 * axis + 1)  # [.., kernel, image, ..]
+    held = g.view(found, (taps, image, *(1,) * len(behind)))
     total = g.select(held, picked, g.scalar(0, x.dtype))
-    return g.reduce("sum", total, [2 * axis + 2])
+    return g.reduce("sum", total, [2 * axis + 1])
 
 
 def _places(g: Graph, op: Col2Im, axis: int, count: Size) -> tuple[Value, Value]:
     """Return which element of which window lies on each place, and whether there is one.
 
-    Both are [image, kernel]; elements are numbered t*count + window.
+    Both are [kernel, image]; elements are numbered t*count + window.
     """
     step, apart = (g.scalar(n, DType.INT64) for n in (op.strides[axis], op.dilations[axis]))
     zero = g.scalar(0, DType.INT64)
-    tap = g.iota(op.kernel[axis])
-    place = g.unsqueeze(g.iota(op.image[axis]), [1])
-    place = place + g.size_tensor(op.pads[axis][0]) - tap * apart
+    tap = g.unsqueeze(g.iota(op.kernel[axis]), [1])
+    place = g.iota(op.image[axis]) + g.size_tensor(op.pads[axis][0]) - tap * apart
     window = g.maximum(g.div(place, step), zero)
     last = g.size_tensor(count - 1)
     inside = g.compare("eq", window * step, place)

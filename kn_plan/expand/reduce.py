@@ -1,8 +1,9 @@
-"""Determinants as elimination with pivots, one column after another, for all matrices at once."""
+"""Determinants of small matrices as sums of products, for all matrices at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 from kn_graph.dtype import DType
 from kn_graph.graph import Graph
@@ -10,43 +11,44 @@ from kn_graph.value import Node, Value
 
 __all__ = ["det"]
 
-MOST_COLUMNS = 16
-"""Larger matrices stay with LAPACK: they are many steps here."""
+MOST_ROWS = 4
+"""Maps of space have as many; larger matrices are LAPACK's."""
 
 
 def det(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
-    """Eliminate columns; None for large matrices, or of sizes that are no numbers."""
+    """Expand along one row after another; None for large matrices, or of no known size.
+
+    A minor of the last rows and as many columns is a sum over its columns, of the element in its
+    first row times the minor of the rows below without that column.
+    """
     (x,) = operands
-    n = x.shape[-1]
-    if not isinstance(n, int) or n > MOST_COLUMNS or x.shape[-2] != n:
+    n, last = x.shape[-1], x.rank - 1
+    if not isinstance(n, int) or n > MOST_ROWS or x.shape[-2] != n:
         return None
     wide = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
-    rest = g.cast(x, wide)
-    total = g.broadcast(g.scalar(1, wide), x.shape[:-2])
-    while n > 1:
-        pivot, rest = _eliminated(g, rest, n)
-        total, n = g.mul(total, pivot), n - 1
-    if n:
-        total = g.mul(total, g.view(rest, x.shape[:-2]))
-    return [g.cast(total, x.dtype)]
+    rest, shape = g.cast(x, wide), x.shape[:-2]
+    one = g.broadcast(g.scalar(1, wide), shape)
+    minors: dict[tuple[int, ...], Value] = {(): one}
+    for size in range(1, n + 1):
+        row = g.slice(rest, last - 1, n - size, 1)
+        cells = [g.view(g.slice(row, last, column, 1), shape) for column in range(n)]
+        below = minors
+        minors = {c: _minor(g, c, cells, below) for c in combinations(range(n), size)}
+    return [g.cast(minors[tuple(range(n))], x.dtype)]
 
 
-def _eliminated(g: Graph, x: Value, n: int) -> tuple[Value, Value]:
-    """Return the factor of the first column, [..], and the matrices without it, [.., n-1, n-1]."""
-    lead, row, column = x.rank - 2, x.rank - 2, x.rank - 1
-    zero = g.scalar(0, x.dtype)
-    first = g.slice(x, column, 0, 1)  # [.., n, 1]
-    found = g.arg_reduce(g.unary("abs", first), row, keep=True)  # [.., 1, 1]
-    chosen = g.compare("eq", g.view(g.iota(n), (n, 1)), found)
-    pivots = g.reduce("sum", g.select(chosen, x, zero), [row], keep=True)  # [.., 1, n]
-    pivot = g.slice(pivots, column, 0, 1)
-    # the first row goes where the pivot was; that turns the sign around
-    rest = g.select(chosen, g.slice(x, row, 0, 1), x)
-    rest = g.slice(rest, row, 1, n - 1)
-    share = g.div(g.slice(rest, column, 0, 1), pivot)
-    share = g.select(g.compare("eq", pivot, zero), zero, share)
-    rest = g.slice(rest, column, 1, n - 1)
-    rest = g.sub(rest, g.mul(share, g.slice(pivots, column, 1, n - 1)))
-    moved = g.compare("ne", found, g.scalar(0, DType.INT64))
-    signed = g.select(moved, g.neg(pivot), pivot)
-    return g.view(signed, x.shape[:lead]), rest
+def _minor(
+    g: Graph,
+    columns: tuple[int, ...],
+    row: Sequence[Value],
+    below: dict[tuple[int, ...], Value],
+) -> Value:
+    """Return the determinant of a row and those below it, in some columns."""
+    terms = [
+        g.mul(row[column], below[columns[:place] + columns[place + 1 :]])
+        for place, column in enumerate(columns)
+    ]
+    total = terms[0]
+    for place, term in enumerate(terms[1:], 1):
+        total = g.sub(total, term) if place % 2 else g.add(total, term)
+    return total

@@ -58,6 +58,7 @@ TESTS = {
     "pool": ("test_pool",),
     "reduce": ("test_reduce",),
     "resize": ("test_resize",),
+    "roi": ("test_roi",),
     "sample": ("test_resize",),
     "scalar": ("test_scalar",),
     "scan": ("test_sort",),

@@ -13,6 +13,7 @@ from kn_cuda.steps import layout as layout_steps
 from kn_cuda.steps import pool as pool_steps
 from kn_cuda.steps import reduce as reduce_steps
 from kn_cuda.steps import resize as resize_steps
+from kn_cuda.steps import roi as roi_steps
 from kn_cuda.steps import sample as sample_steps
 from kn_cuda.steps import sort as sort_steps
 from kn_graph import Graph
@@ -29,7 +30,8 @@ from kn_graph.ops.resize import Resize
 from kn_graph.ops.sample import GridSample
 from kn_graph.ops.scatter import ScatterElements
 from kn_graph.ops.sort import TopK
-from tests.cuda.run import check, launched, needs_compiler
+from tests.cuda.run import check, check_graph, launched, needs_compiler
+from tests.ops.regions import RegionCase
 
 pytestmark = needs_compiler
 
@@ -86,6 +88,12 @@ def test_one_block_reads_images_at_other_places(monkeypatch: pytest.MonkeyPatch)
         )
 
     check(build, {"n": 4}, {"n": 0})
+
+
+def test_one_block_pools_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roi_steps, "blocks_for", one_block)
+    case = RegionCase("float32", (4, 5), 1.0)
+    check_graph(case.graph(), [case.feeds()])
 
 
 def test_one_block_gathers_and_scatters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,7 @@ EXPANDED = [
     ),
     *(
         Example(Det, {"x": (t, ("n", n, n))}, lambda g, x: g.det(x), note=f"{t} {n}")
-        for t, n in ((F, 0), (F, 1), (F, 2), (F, 3), (H, 3), (D, 5))
+        for t, n in ((F, 0), (F, 1), (F, 2), (F, 3), (H, 3), (D, 4))
     ),
     Example(
         Det,
