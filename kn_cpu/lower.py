@@ -13,6 +13,7 @@ from kn_cpu.steps.conv_transpose import conv_transpose
 from kn_cpu.steps.index import gather, gather_elements, gather_nd, scatter_elements, scatter_nd
 from kn_cpu.steps.layout import concat, pad
 from kn_cpu.steps.matmul import matmul
+from kn_cpu.steps.nms import kept_boxes
 from kn_cpu.steps.norm import norm, softmax
 from kn_cpu.steps.pool import pool
 from kn_cpu.steps.recurrent import recurrent
@@ -32,6 +33,7 @@ from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.index import Iota
 from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
+from kn_graph.ops.nms import KeptBoxes
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.recurrent import Recurrent
@@ -61,6 +63,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     GatherND: gather_nd,
     GridSample: widened(grid_sample, FLOATS),
     Iota: iota,
+    KeptBoxes: kept_boxes,
     MatMul: widened(matmul, FLOATS),
     MaxRoiPool: widened(max_roi_pool, FLOATS),
     Norm: widened(norm, FLOATS),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from kn_cpu.sample import samples_channels_last
 from kn_graph.dtype import DType
+from kn_graph.op import Op
 from kn_graph.ops.conv import Conv, ConvTranspose
 from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
+from kn_graph.ops.nonzero import NonZero
 from kn_graph.ops.norm import Norm
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.resize import Resize
@@ -31,6 +33,10 @@ class CpuTarget:
 
     max_instructions = 48
     repeats = False
+
+    def expands(self, op: Op) -> bool:
+        """Return whether kernels are faster than NumPy."""
+        return not isinstance(op, NonZero)
 
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a program may follow in the memory of the result."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from kn_cuda.lower import WRITERS
 from kn_cuda.proof import Proof
+from kn_cuda.target import CudaTarget
 from kn_graph.dim import Symbol, evaluate, symbols_of
 from kn_graph.graph import Graph
 from kn_graph.liveness import live_nodes
@@ -30,7 +31,7 @@ def required_kinds(graph: Graph, env: Mapping[Symbol, int]) -> set[str]:
         graph: what runs.
         env: numbers of its symbols; what depends on others is left out.
     """
-    graph = expand_graph(graph)
+    graph = expand_graph(graph, CudaTarget())
     nodes = live_nodes(graph, graph.outputs.values())
     return {n.op.title for n in nodes if type(n.op) in WRITERS and _has_elements(n, env)}
 

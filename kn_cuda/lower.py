@@ -12,6 +12,7 @@ from kn_cuda.steps.conv import conv, conv_transpose
 from kn_cuda.steps.index import gather, gather_elements, gather_nd, scatter_elements, scatter_nd
 from kn_cuda.steps.layout import concat, pad
 from kn_cuda.steps.matmul import matmul
+from kn_cuda.steps.nms import kept_boxes
 from kn_cuda.steps.norm import norm, softmax
 from kn_cuda.steps.pool import pool
 from kn_cuda.steps.random import random
@@ -30,6 +31,7 @@ from kn_graph.ops.gather import Gather, GatherElements, GatherND
 from kn_graph.ops.index import Iota
 from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
+from kn_graph.ops.nms import KeptBoxes
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.random import Random
@@ -59,6 +61,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     GatherND: gather_nd,
     GridSample: grid_sample,
     Iota: iota,
+    KeptBoxes: kept_boxes,
     MatMul: matmul,
     MaxRoiPool: max_roi_pool,
     Norm: norm,

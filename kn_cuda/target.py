@@ -72,6 +72,10 @@ class CudaTarget:
         """Whether cheap elements are computed wherever they are broadcast: a launch costs more."""
         return True
 
+    def expands(self, op: Op) -> bool:
+        """Return True: what the host computes takes two copies and a wait."""
+        return True
+
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a program may follow; it may change the type."""
         if isinstance(anchor.op, Concat):

@@ -26,10 +26,9 @@ def plan_graph(
         target: what the device can do.
         options: which mechanisms are on.
     """
-    chosen = options or PlanOptions()
-    device = target or NeutralTarget()
+    chosen, device = options or PlanOptions(), target or NeutralTarget()
     if chosen.expand:
-        graph = expand_graph(graph)
+        graph = expand_graph(graph, device)
     groups = form_groups(graph, device, chosen)
     if chosen.merge_single and chosen.fuse_scalars:
         groups = merge_single(graph, groups, device.max_instructions)

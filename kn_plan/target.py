@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kn_graph.dtype import DType
+from kn_graph.op import Op
 from kn_graph.ops.conv import Conv
 from kn_graph.ops.matmul import MatMul
 from kn_graph.value import Node
@@ -26,6 +27,9 @@ class Target(Protocol):
     def repeats(self) -> bool:
         """Whether a step costs more than computing cheap elements wherever they are broadcast."""
 
+    def expands(self, op: Op) -> bool:
+        """Return whether an operation that can be written as others (`kn_plan.expand`) shall be."""
+
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a node's kernel applies a program to its result, which becomes `out`."""
 
@@ -44,6 +48,10 @@ class NeutralTarget:
 
     max_instructions = 64
     repeats = False
+
+    def expands(self, op: Op) -> bool:
+        """Return True: there may be kernels for the others."""
+        return True
 
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether it is one of these."""

@@ -49,7 +49,7 @@ FLAGS = (
 )
 """Of every compilation. Fast-math would break NaN, and the machine of the build does not matter."""
 
-FILE_FLAGS = dict.fromkeys(("scalar_float", "roi"), ("-ffp-contract=off",))
+FILE_FLAGS = dict.fromkeys(("scalar_float", "roi", "nms"), ("-ffp-contract=off",))
 """Of single files: scalar programs round each operation, a product and the sum that it goes to."""
 
 

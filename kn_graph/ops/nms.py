@@ -1,4 +1,4 @@
-"""Choosing boxes that do not overlap."""
+"""Choosing boxes that do not overlap, and the part of it that goes from box to box."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kn_graph.op import EvalContext, InferContext, Op
 from kn_graph.scalar import widen
 from kn_graph.types import TensorType
 
-__all__ = ["NonMaxSuppression"]
+__all__ = ["KeptBoxes", "NonMaxSuppression"]
 
 Array = np.ndarray[Any, Any]
 
@@ -82,6 +82,60 @@ class NonMaxSuppression(Op):
         return np.concatenate([np.minimum(first, second), np.maximum(first, second)], -1)
 
 
+@dataclass(frozen=True)
+class KeptBoxes(Op):
+    """Which of ordered boxes are kept: those that overlap none that is kept before them.
+
+    Boxes overlap as in `NonMaxSuppression`, which becomes sorting and this where kernels run it.
+    Of each row of boxes at most `limit` are kept, and no box that is no candidate.
+
+    Shapes: corners float [batch, n, 4] as (low, low, high, high), order int64 [batch, classes, n]
+    of indices of boxes, candidates bool and in that order [batch, classes, n], limit int64 [],
+    iou float [] -> bool [batch, classes, n], in that order.
+    """
+
+    internal = True
+
+    def infer(
+        self,
+        ctx: InferContext,
+        corners: TensorType,
+        order: TensorType,
+        candidates: TensorType,
+        limit: TensorType,
+        iou: TensorType,
+    ) -> TensorType:
+        """Check the types; the shape is that of the order."""
+        types = (order.dtype, candidates.dtype, limit.dtype)
+        if types != (DType.INT64, DType.BOOL, DType.INT64) or iou.dtype is not corners.dtype:
+            raise DTypeError(f"expected int64, bool, int64 and {corners.dtype}: {types}, {iou}")
+        ranks = tuple(t.rank for t in (corners, order, candidates, limit, iou))
+        if ranks != (3, 3, 3, 0, 0):
+            raise ShapeError(f"expected ranks 3, 3, 3, 0, 0, got {ranks}")
+        sizes = zip((corners.shape[0], *order.shape), (order.shape[0], *candidates.shape),
+                    strict=True)  # fmt: skip
+        for a, b in (*sizes, (corners.shape[1], order.shape[2]), (corners.shape[2], 4)):
+            ctx.require_eq(a, b, "boxes, their order and the candidates")
+        return TensorType(DType.BOOL, order.shape)
+
+    def eval(
+        self,
+        ctx: EvalContext,
+        corners: Array,
+        order: Array,
+        candidates: Array,
+        limit: Array,
+        iou: Array,
+    ) -> Array:
+        """Search greedily."""
+        kept = np.zeros_like(candidates)
+        for image, kind in np.ndindex(*order.shape[:2]):
+            (places,) = np.nonzero(candidates[image, kind])
+            boxes = corners[image][order[image, kind]]
+            kept[image, kind, _without_overlap(boxes, places, int(limit), iou)] = True
+        return kept
+
+
 def _selected(
     corners: Array, scores: Array, max_boxes: int, iou: Array, threshold: Array | None
 ) -> list[int]:
@@ -89,8 +143,13 @@ def _selected(
     order = np.argsort(-scores, kind="stable")
     if threshold is not None:
         order = order[scores[order] >= threshold]
+    return _without_overlap(corners, order, max_boxes, iou)
+
+
+def _without_overlap(corners: Array, order: Array, most: int, iou: Array) -> list[int]:
+    """Return which boxes are taken of some in an order."""
     taken: list[int] = []
-    while order.size and len(taken) < max_boxes:
+    while order.size and len(taken) < most:
         best, order = order[0], order[1:]
         taken.append(int(best))
         order = order[~(_overlap(corners[best], corners[order]) > iou)]

@@ -14,6 +14,8 @@ from kn_graph.op import Op
 from kn_graph.ops.attention import Attention
 from kn_graph.ops.deform import DeformConv
 from kn_graph.ops.fold import Col2Im
+from kn_graph.ops.nms import NonMaxSuppression
+from kn_graph.ops.nonzero import NonZero
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.reduce import Det
 from kn_graph.ops.resize import Resize
@@ -24,10 +26,13 @@ from kn_graph.value import Node, Value
 from kn_plan.expand.attention import attention_with_scores
 from kn_plan.expand.deform import deform_conv
 from kn_plan.expand.fold import col2im
+from kn_plan.expand.nms import non_max_suppression
+from kn_plan.expand.nonzero import nonzero
 from kn_plan.expand.pool import pool
 from kn_plan.expand.reduce import det
 from kn_plan.expand.resize import resize
 from kn_plan.expand.signal import dft
+from kn_plan.target import Target
 
 __all__ = ["EXPANSIONS", "Expansion", "expand_graph"]
 
@@ -43,45 +48,48 @@ EXPANSIONS: Mapping[type[Op], Expansion] = {
     DeformConv: deform_conv,
     Det: det,
     Dft: dft,
+    NonMaxSuppression: non_max_suppression,
+    NonZero: nonzero,
     Pool: pool,
     Resize: resize,
 }
 """How an operation is written as others."""
 
 
-def expand_graph(graph: Graph) -> Graph:
+def expand_graph(graph: Graph, device: Target) -> Graph:
     """Return a graph that computes the same without operations that have an expansion.
 
     Bodies of control flow stay as they are: each is planned as a graph of its own.
 
     Args:
         graph: any graph; it is returned itself where there is nothing to do.
+        device: says which operations it wants as others.
     """
     nodes = live_nodes(graph, graph.outputs.values())
-    if not any(type(n.op) in EXPANSIONS for n in nodes):
+    wanted = {n for n in nodes if type(n.op) in EXPANSIONS and device.expands(n.op)}
+    if not wanted:
         return graph
     target = Graph(graph.name, parent=graph.parent)
     if graph.parent is None:
         target.symbols = dict(graph.symbols)
+    copy_facts(graph, target)
     values: dict[Value, Value] = {}
     changed = False
     for node in nodes:
         operands = [values[v] for v in node.operands]
-        results = _expanded(target, node, operands)
+        results = _expanded(target, node, operands) if node in wanted else None
         changed = changed or results is not None
         values.update(zip(node.results, results or clone_node(target, node, operands), strict=True))
     if not changed:
         return graph
     target.inputs = [values[v] for v in graph.inputs]
     target.outputs = {n: values[v] for n, v in graph.outputs.items()}
-    copy_facts(graph, target)
     return target.seal()
 
 
 def _expanded(target: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
-    expansion = EXPANSIONS.get(type(node.op))
     before = len(target.nodes)
-    results = None if expansion is None else expansion(target, node, operands)
+    results = EXPANSIONS[type(node.op)](target, node, operands)
     if results is None:
         return None
     made = [_as_declared(target, new, old) for new, old in zip(results, node.results, strict=True)]

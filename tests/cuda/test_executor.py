@@ -138,13 +138,13 @@ def test_large_tensors_get_indices_of_64_bits(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_has_no_kernel_is_an_error_that_lists_all() -> None:
     g = Graph("host")
-    x = g.input("x", "float32", (3, 3))
+    x = g.input("x", "float32", (5, 5))
     g.output("a", g.push(Det(), x))
     g.output("b", g.push(Det(), g.permute(x, (1, 0))))
     with pytest.raises(UnsupportedOnDeviceError, match=r"2 of 2 steps: .*Det.*allow_host=True"):
         CudaExecutor(g, host_backend())
     run = CudaExecutor(g, host_backend(), HOST)
-    run.eval({"x": np.eye(3, dtype=np.float32)})
+    run.eval({"x": np.eye(5, dtype=np.float32)})
     assert run.proof.host_steps == {"Det": 2}
 
 

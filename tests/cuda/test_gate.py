@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kn_cuda import CudaExecutor, CudaOptions, HostBackend
+from kn_cuda.backend import Memory
 from kn_cuda.calls import Request
 from kn_cuda.evaluation import Evaluation
 from kn_cuda.gate import required_kinds, shortfall
@@ -33,6 +34,12 @@ HOST = CudaOptions(allow_host=True)
 
 class Idle(HostBackend):
     """Counts what it is asked for, and does nothing: results are wrong, counts are not."""
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Return zeros, which the host can compute with."""
+        memory = super().allocate(nbytes)
+        self.zero(memory.address, nbytes)
+        return memory
 
     def prepare(self, kernels: Sequence[KernelSource]) -> int:
         """Compile nothing."""

@@ -27,6 +27,7 @@ from kn_graph.onnx.write.registry import find_writer
 from kn_graph.op import Op
 from kn_graph.ops.coupling import PairwiseCoupling
 from kn_graph.ops.elementwise import BitCast
+from kn_graph.ops.nms import KeptBoxes
 from kn_graph.ops.source import Constant, Input
 from models.architectures import ARCHITECTURES
 from models.generate import NAMES, inputs, model_bytes
@@ -38,7 +39,7 @@ from tests.ops.test_examples import OPERATIONS, name_of
 from tests.small_models import info, model, node
 
 OPSETS = {"BitCast": 26}
-UNWRITABLE = {"PairwiseCoupling", "Random"}
+UNWRITABLE = {"KeptBoxes", "PairwiseCoupling", "Random"}
 """There is no operator; the numbers depend on the place of the node in its graph."""
 EXAMPLES = [e for e in (*TENSOR_EXAMPLES, *CONTROL_EXAMPLES) if e.op.__name__ not in UNWRITABLE]
 ONNXRUNTIME_DIFFERS = {
@@ -86,7 +87,7 @@ def test_writing_the_same_graph_twice_gives_the_same_bytes(example: Example) -> 
 
 @pytest.mark.parametrize("op", OPERATIONS, ids=lambda c: c.__name__)
 def test_every_operation_has_a_writer_or_is_known_to_have_none(op: type[Op]) -> None:
-    assert (find_writer(op) is None) is (op in (Input, Constant, PairwiseCoupling))
+    assert (find_writer(op) is None) is (op in (Input, Constant, KeptBoxes, PairwiseCoupling))
 
 
 @pytest.mark.parametrize("masked", [False, True])

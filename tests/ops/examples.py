@@ -111,6 +111,18 @@ EXAMPLES = [
             b, s, g.scalar(2, DType.INT64), g.scalar(0.5, DType.FLOAT32)
         ),
     ),
+    Example(
+        nms.KeptBoxes,
+        {"b": (F, (2, "n", 4)), "c": ("bool", (2, 3, "n"))},
+        lambda g, b, c: g.push(
+            nms.KeptBoxes(),
+            b,
+            g.broadcast(g.iota(b.shape[1]), c.shape),
+            c,
+            g.scalar(2, DType.INT64),
+            g.scalar(0.5, DType.FLOAT32),
+        ),
+    ),
     Example(random.Random, X, lambda g, x: g.random("normal", (x.shape[0], 3))),
     Example(
         matmul.MatMul,

@@ -8,6 +8,8 @@ from kn_graph import DType, Graph, Value
 from kn_graph.ops.attention import Attention, ScoresStage
 from kn_graph.ops.deform import DeformConv
 from kn_graph.ops.fold import Col2Im
+from kn_graph.ops.nms import NonMaxSuppression
+from kn_graph.ops.nonzero import NonZero
 from kn_graph.ops.pool import Pool, PoolFunction
 from kn_graph.ops.reduce import Det
 from kn_graph.ops.resize import Resize, ResizeMode
@@ -90,6 +92,33 @@ def resized(mode: ResizeMode, dtype: str) -> Example:
     return Example(Resize, {"x": (dtype, ("n", 2, 5, 6))}, build, sizes, note=f"{mode} {dtype}")
 
 
+def chosen(dtype: str, classes: int, *, centered: bool = False, threshold: bool = True) -> Example:
+    """Boxes that overlap, scores among which there are equal ones."""
+
+    def build(g: Graph, b: Value, s: Value) -> Value:
+        sizes = g.concat([g.slice(b, 2, 0, 2), g.add(g.slice(b, 2, 2, 2), g.scalar(2, b.dtype))], 2)
+        scores = g.div(g.cast(s, b.dtype), g.scalar(8, b.dtype))
+        least = g.scalar(0.3, b.dtype) if threshold else None
+        limit, iou = g.scalar(7, DType.INT64), g.scalar(0.4, b.dtype)
+        return g.non_max_suppression(sizes, scores, limit, iou, least, centered=centered)
+
+    inputs: dict[str, Any] = {"b": (dtype, (2, "n", 4)), "s": ("int64", (2, classes, "n"))}
+    sizes = ({"n": 40}, {"n": 1}, {"n": 0})
+    note = f"{dtype} {centered} {threshold}"
+    return Example(NonMaxSuppression, inputs, build, sizes, high=9, note=note)
+
+
+def found(dtype: str, *shape: Any) -> Example:
+    return Example(
+        NonZero,
+        {"x": (dtype, shape)},
+        lambda g, x: g.nonzero(x),
+        ({"n": 30}, {"n": 1}, {"n": 0}),
+        high=2,
+        note=f"{dtype} {shape}",
+    )
+
+
 EXPANDED = [
     *(fourier(("n", 9, 2), 1, dtype) for dtype in (F, H, D)),
     fourier(("n", 16, 3, 1), 1, onesided=True),
@@ -125,6 +154,13 @@ EXPANDED = [
     deformed(H, (6,), (3,), (6,), pads=[(1, 1)], offset_groups=4),
     deformed(F, (3, 4, 3), (2, 2, 2), (2, 3, 2), masked=True),
     *(attended(stage) for stage in STAGES),
+    chosen(F, 3),
+    chosen(D, 1, centered=True, threshold=False),
+    chosen(H, 2),
+    found("int64", "n"),
+    found("bool", 3, "n", 5),
+    found(H, "n", 2),
+    found("uint8", 1, "n"),
     pooled("max"),
     pooled("max", "int8"),
     pooled("sum"),

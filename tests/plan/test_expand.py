@@ -14,6 +14,7 @@ from kn_plan.check import check_plan
 from kn_plan.expand import EXPANSIONS, expand_graph
 from kn_plan.options import PlanOptions
 from kn_plan.planner import plan_graph
+from kn_plan.target import NeutralTarget
 from tests.cpu.steps import at_ties
 from tests.ops.example import Example
 from tests.ops.test_examples import name_of
@@ -27,7 +28,7 @@ IN_PART: tuple[type[Op], ...] = (Attention, Pool, Resize)
 @pytest.mark.parametrize("example", EXPANDED, ids=name_of)
 def test_an_expansion_computes_what_the_operation_says(example: Example) -> None:
     graph = example.graph()
-    expanded = expand_graph(graph)
+    expanded = expand_graph(graph, NeutralTarget())
     expanded.verify()
     assert expanded is not graph
     assert example.op in IN_PART or not any(isinstance(n.op, example.op) for n in expanded.nodes)
@@ -46,14 +47,14 @@ def test_a_graph_without_such_operations_stays_the_same() -> None:
     g = Graph("plain")
     q = g.input("q", "float32", (1, 2, 3, 4))
     g.output("y", g.attention(q, q, q))
-    assert expand_graph(g) is g
+    assert expand_graph(g, NeutralTarget()) is g
 
 
 @pytest.mark.parametrize("length", [1031, 2 * 1021, 40_009], ids=str)
 def test_lengths_without_small_divisors_stay_transforms(length: int) -> None:
     g = Graph("prime")
     g.output("y", g.dft(g.input("x", "float32", (1, length, 1)), 1))
-    assert (expand_graph(g) is g) == (length != 2 * 1021)
+    assert (expand_graph(g, NeutralTarget()) is g) == (length != 2 * 1021)
 
 
 def test_names_and_origins_of_a_node_stay() -> None:
@@ -62,7 +63,7 @@ def test_names_and_origins_of_a_node_stay() -> None:
         y = g.dft(g.input("x", "float32", ("n", 8, 1)), 1)
     y.names = ("spectrum",)
     g.output("y", y)
-    expanded = expand_graph(g)
+    expanded = expand_graph(g, NeutralTarget())
     (made,) = expanded.outputs.values()
     assert "spectrum" in made.names
     added = [n for n in expanded.nodes if n.op.title not in ("Input",)]
@@ -85,5 +86,5 @@ def test_singular_matrices_have_no_volume() -> None:
     g.output("y", g.det(g.input("x", "float32", (3, 3, 3))))
     columns = np.array([[[0, 1, 2], [0, 4, 5], [0, 7, 8]], [[0, 0, 1], [0, 1, 0], [1, 0, 0]],
                         [[1, 2, 3], [2, 4, 6], [1, 1, 1]]], np.float32)  # fmt: skip
-    got = cpu_eval_graph(expand_graph(g), {"x": columns})["y"]
+    got = cpu_eval_graph(expand_graph(g, NeutralTarget()), {"x": columns})["y"]
     np.testing.assert_array_equal(got, np.array([0, -1, 0], np.float32))
