@@ -12,7 +12,13 @@ from kn_graph.errors import ExecutionError
 from kn_graph.types import Shape
 from kn_plan.calls import Status
 
-__all__ = ["index_status", "lengths_status", "reduction_status", "sizes_differ"]
+__all__ = [
+    "index_status",
+    "lengths_status",
+    "reduction_status",
+    "region_status",
+    "sizes_differ",
+]
 
 
 def index_status(axes: Sequence[int], sizes: Shape) -> Status:
@@ -47,6 +53,18 @@ def reduction_status(old: Shape, new: Shape) -> Status:
     def error(words: Sequence[int], env: Mapping[Symbol, int]) -> ExecutionError:
         sizes = ([evaluate(n, env) for n in shape] for shape in (old, new))
         return ExecutionError("cannot reduce {} to {}".format(*sizes))
+
+    return Status(error)
+
+
+def region_status(images: Size) -> Status:
+    """Return what tells of a region of an image that does not exist, or (2) that is not finite."""
+
+    def error(words: Sequence[int], env: Mapping[Symbol, int]) -> ExecutionError:
+        kind, image, region = words
+        count = evaluate(images, env)
+        of_none = f"is of image {image}, and there are {count} images"
+        return ExecutionError(f"region {region} {of_none if kind == 1 else 'is not finite'}")
 
     return Status(error)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from kn_cpu.axes import KernelCall
-from kn_cpu.calls import NativeCall, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.lowering import Calls, Lowering
 from kn_graph.dim import size_max
 from kn_graph.dtype import DType
 from kn_graph.ops.nms import KeptBoxes
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Step
 
 __all__ = ["kept_boxes"]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from kn_cpu.calls import NativeCall, Status, UnsupportedError
+from kn_cpu.calls import NativeCall
 from kn_cpu.lowering import Calls, Lowering
 from kn_cpu.roi import max_roi_pool_call, roi_align_call
 from kn_cpu.steps.spacing import channels_last
-from kn_graph.dim import Symbol, evaluate
 from kn_graph.dtype import DType
-from kn_graph.errors import KnError
-from kn_graph.ops.roi import MaxRoiPool, RoiAlign, region_error
+from kn_graph.ops.roi import MaxRoiPool, RoiAlign
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Operand, Step
+from kn_plan.statuses import region_status
 
 __all__ = ["max_roi_pool", "roi_align"]
 
@@ -24,7 +22,10 @@ def roi_align(low: Lowering, step: Step, op: RoiAlign) -> Calls:
         raise UnsupportedError("its kernel is for float32, and int64 numbers of images")
     before, x = _channels_last(low, x)
     call = roi_align_call(op, out.layout, x.layout, rois.layout, images.layout)
-    return [*before, NativeCall("roi", call, (out, x, rois, images, _status(step)))]
+    return [
+        *before,
+        NativeCall("roi", call, (out, x, rois, images, region_status(x.layout.sizes[0]))),
+    ]
 
 
 def max_roi_pool(low: Lowering, step: Step, op: MaxRoiPool) -> Calls:
@@ -33,7 +34,10 @@ def max_roi_pool(low: Lowering, step: Step, op: MaxRoiPool) -> Calls:
     (x, rois), (out,) = step.reads, step.writes
     before, x = _channels_last(low, x)
     call = max_roi_pool_call(op, out.layout, x.layout, rois.layout)
-    return [*before, NativeCall("roi", call, (out, x, rois, None, _status(step)))]
+    return [
+        *before,
+        NativeCall("roi", call, (out, x, rois, None, region_status(x.layout.sizes[0]))),
+    ]
 
 
 def _channels_last(low: Lowering, x: Operand) -> tuple[Calls, Operand]:
@@ -42,15 +46,3 @@ def _channels_last(low: Lowering, x: Operand) -> tuple[Calls, Operand]:
         return [], x
     made = channels_last(low, x)
     return [low.copy(made, x)], made
-
-
-def _status(step: Step) -> Status:
-    """Return what tells of a region without an image."""
-
-    def error(words: Sequence[int], env: Mapping[Symbol, int]) -> KnError | None:
-        found = region_error(words, evaluate(step.reads[0].layout.sizes[0], env))
-        if found is not None:
-            found.add_context(f"node {step.label} ({step.kind})")
-        return found
-
-    return Status(error)

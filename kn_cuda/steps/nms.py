@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kn_cuda.axes import MOST_BLOCKS
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import UnsupportedError
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.types import compute_type
 from kn_graph.dim import size_min, size_prod
 from kn_graph.dtype import DType
 from kn_graph.ops.nms import KeptBoxes
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Step
 
 __all__ = ["kept_boxes"]

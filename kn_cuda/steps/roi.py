@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kn_cuda.axes import blocks_for, in_order
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Call, Status, UnsupportedError
+from kn_cuda.calls import Call
 from kn_cuda.expression import literal
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.places import add_places
 from kn_cuda.types import compute_type, wide
-from kn_graph.dim import Symbol, evaluate, size_prod
+from kn_graph.dim import size_prod
 from kn_graph.dtype import DType
-from kn_graph.errors import KnError
-from kn_graph.ops.roi import MaxRoiPool, RoiAlign, region_error
+from kn_graph.ops.roi import MaxRoiPool, RoiAlign
+from kn_plan.calls import UnsupportedError
 from kn_plan.plan import Step
+from kn_plan.statuses import region_status
 
 __all__ = ["max_roi_pool", "roi_align"]
 
@@ -54,7 +55,7 @@ def _bins(
     b.type("Acc", compute_type(computed))
     b.reads("x", *low.typed(x))
     b.reads("rois", *low.typed(rois))
-    b.writes("status", _status(step), "int64_t")
+    b.writes("status", region_status(x.layout.sizes[0]), "int64_t")
     b.number("count", size_prod(step.shape))
     b.number("images", x.layout.sizes[0])
     b.numbers("bins", op.size)
@@ -70,10 +71,3 @@ def _bins(
     add_places(b, step.shape, order, special, (0, x.layout.strides[1], 0, 0))
     low.end(b, step, order)
     return b.launch(blocks_for(size_prod(step.shape), low.threads))
-
-
-def _status(step: Step) -> Status:
-    def error(words: Sequence[int], env: Mapping[Symbol, int]) -> KnError | None:
-        return region_error(words, evaluate(step.reads[0].layout.sizes[0], env))
-
-    return Status(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from kn_graph.op import EvalContext, InferContext, Op
 from kn_graph.ops.matmul import accumulator
 from kn_graph.types import TensorType
 
-__all__ = ["MaxRoiPool", "RoiAlign", "RoiReduction", "region_error"]
+__all__ = ["MaxRoiPool", "RoiAlign", "RoiReduction"]
 
 Array = np.ndarray[Any, Any]
 RoiReduction = Literal["mean", "max"]
@@ -30,25 +29,9 @@ def _check_images(x: TensorType, rois: TensorType, columns: int, ctx: InferConte
     ctx.require_eq(rois.shape[1], columns, "numbers that describe a region")
 
 
-def region_error(status: Sequence[int], images: int) -> ExecutionError | None:
-    """Return the error that a kernel tells of, or None.
-
-    Args:
-        status: 0; or 1, the image that does not exist, the region; or 2, 0, the region that is not
-            finite.
-        images: how many there are.
-    """
-    kind, image, roi = status
-    if kind == 1:
-        return ExecutionError(f"region {roi} is of image {image}, and there are {images} images")
-    return ExecutionError(f"region {roi} is not finite") if kind else None
-
-
 def _image(x: Array, index: int, roi: int) -> Array:
     if not 0 <= index < len(x):
-        error = region_error((1, index, roi), len(x))
-        assert error is not None
-        raise error
+        raise ExecutionError(f"region {roi} is of image {index}, and there are {len(x)} images")
     image: Array = x[index]
     return image
 
