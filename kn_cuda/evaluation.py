@@ -94,7 +94,7 @@ class Evaluation(PlanRun):
 
     def enqueue(self, bound: BoundStage, block: Memory) -> None:
         """Have the device carry a stage out, in a block of memory."""
-        self.addresses[bound.stage.in_block] = bound.block_offsets + block.address
+        self.lay_out(bound, block)
         for place, memory in bound.tables:
             self.addresses[place] = memory.address
         self.draw(bound, block)
@@ -121,6 +121,10 @@ class Evaluation(PlanRun):
         """Say which random numbers a stage takes, in each run anew."""
         if bound.memory.draws:
             self._write(block.address + bound.memory.draw, bound.memory.drawn(self.streams))
+
+    def lay_out(self, bound: BoundStage, block: Memory) -> None:
+        """Note where the buffers of a stage lie in a block."""
+        self.addresses[bound.stage.in_block] = bound.block_offsets + block.address
 
     def _device(self, step: Step, calls: Sequence[BoundCall]) -> None:
         """Have the device carry a step out."""

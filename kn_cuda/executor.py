@@ -8,7 +8,7 @@ from functools import partial
 from itertools import accumulate
 from math import prod
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -116,6 +116,9 @@ class CudaExecutor:
         stages: plans bound to sizes.
     """
 
+    evaluation: ClassVar[type[Evaluation]] = Evaluation
+    """What carries a plan out."""
+
     def __init__(
         self,
         graph: Graph,
@@ -186,7 +189,7 @@ class CudaExecutor:
         call = self.open(inputs, dims)
         stay = range(len(self.graph.outputs)) if on_device else ()
         ready = self.ready(call.graph, call.env)
-        return Evaluation(self, ready, RandomStreams.of(seed)).outputs(call.arrays, stay)
+        return self.evaluation(self, ready, RandomStreams.of(seed)).outputs(call.arrays, stay)
 
     def start(
         self,
@@ -307,7 +310,7 @@ class CudaExecutor:
         if passed is not None:
             return [x if i in stay else self._fetched(x) for i, x in enumerate(passed)]
         ready = self._bodies.at(body, inputs, env, lambda known: self.ready(body, known))
-        return list(Evaluation(self, ready, streams).outputs(inputs, stay).values())
+        return list(self.evaluation(self, ready, streams).outputs(inputs, stay).values())
 
     def _fetched(self, x: Any) -> Any:
         """Return an array of the host."""

@@ -2,8 +2,8 @@
 
 All kernels of a plan are compiled as one unit of C++ with the text that NVRTC gets, between
 `shim/host.h` and calls of it. Threads run in an order that follows from a seed: what needs another
-order than the program's text says comes out differently under two of them. Memory has patterns
-around and in it, so that what was never written is NaN and what is written beside it is found.
+order than the program's text says comes out differently under two of them, and so does what reads
+memory that was never written. What is touched beside memory is found; see `host_memory`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 from threading import RLock
 from time import perf_counter
 from typing import Any
-from weakref import WeakSet, finalize
 
 import numpy as np
 
 from kn_cuda.array import DeviceArray, lies_on_gpu
-from kn_cuda.backend import ALIGNMENT, VECTOR_BYTES, DeviceCall, Grid, Memory
+from kn_cuda.backend import VECTOR_BYTES, DeviceCall, Grid, Memory
 from kn_cuda.cache import DiskCache, cache_folder, key_of
 from kn_cuda.calls import Gemm, Request
 from kn_cuda.conv_graph import ConvGraph
 from kn_cuda.host_conv import convolve, places
+from kn_cuda.host_memory import FencedMemory
 from kn_cuda.source import KernelSource, unit_text
 from kn_graph.dtype import DType
 from kn_graph.errors import CompileError, DeviceUnavailableError, InternalError
@@ -43,9 +43,9 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 SHIM = Path(__file__).parent / "shim"
 COMPILERS = ("g++", "clang++")
 FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w")
-GUARD_BYTES = 256
-PATTERN = 0xFF
-"""Fills fresh memory and what is around it: NaN in every float type."""
+PATTERN, OTHER_PATTERN = 0xFF, 0x7F
+"""Fill fresh memory in the natural order of threads, and in others: NaN in every float type and -1;
+a large number, NaN in float16, and an index that is far outside."""
 
 
 @cache
@@ -85,8 +85,7 @@ class HostBackend:
         self._functions: dict[str, Any] = {}
         self._lock = RLock()
         self.allocations = 0
-        self._memory: WeakSet[Memory] = WeakSet()
-        self._damaged: list[int] = []
+        self._memory = FencedMemory(OTHER_PATTERN if seed else PATTERN, at_end=bool(seed))
 
     @property
     def compiles(self) -> int:
@@ -154,14 +153,9 @@ class HostBackend:
     # ---- memory -----------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> Memory:
-        """Return memory full of NaN, with a guard on both sides."""
-        raw = np.full(nbytes + 2 * GUARD_BYTES + ALIGNMENT, PATTERN, np.uint8)
-        start = GUARD_BYTES + -(raw.ctypes.data + GUARD_BYTES) % ALIGNMENT
+        """Return memory between fences: it ends at one, in the natural order it begins at one."""
         self.allocations += 1
-        memory = Memory(raw.ctypes.data + start, nbytes, raw)
-        self._memory.add(memory)
-        finalize(memory, _look, self._damaged, raw, start, nbytes).atexit = False
-        return memory
+        return self._memory.allocate(nbytes)
 
     def write(self, address: int, data: Array) -> None:
         """Copy to memory."""
@@ -247,22 +241,7 @@ class HostBackend:
         Raises:
             InternalError: it was.
         """
-        for memory in list(self._memory):
-            start = memory.address - memory.owner.ctypes.data
-            _look(self._damaged, memory.owner, start, memory.nbytes)
-        if self._damaged:
-            nbytes = self._damaged[0]
-            self._damaged.clear()
-            raise InternalError(f"something was written beside {nbytes} bytes. Please report this.")
-
-
-def _look(damaged: list[int], raw: Array, start: int, nbytes: int) -> None:
-    """Add the size of memory around which something was written, and mend that."""
-    around = (raw[:start], raw[start + nbytes :])
-    if any((part != PATTERN).any() for part in around):
-        damaged.append(nbytes)
-        for part in around:
-            part.fill(PATTERN)
+        self._memory.check()
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 // A thread is a fiber. The fibers of a block run one warp at a time, as far as each can go, so that
 // a warp which runs ahead of the others meets what they have not written yet. They stop at
 // barriers and exchanges only, which all threads of a block or warp have to reach. Which warp and
-// which lane goes first follows from a seed. Shared memory holds 0xFF, NaN, when a block begins.
+// which lane goes first follows from a seed. Shared memory holds a pattern when a block begins: 0xFF,
+// NaN, in the natural order, another in others. Who touches memory that is not there is told of.
 //
 // Not modelled: masks that leave lanes out, tensor cores, asynchronous copies, clusters, the order in
 // which memory becomes visible, and time.
 #pragma once
+#include <signal.h>
+
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -69,6 +72,7 @@ static Fiber* current;
 static void* scheduler;
 static char* stacks;
 static unsigned threads, alive, progress, random_state;
+static unsigned char fresh;  // fills shared memory
 static char error[240];
 
 alignas(64) static unsigned char static_memory[SHARED_BYTES + MOST_SITES * GUARD_BYTES];
@@ -158,7 +162,7 @@ static void* shared_memory(const void* place, size_t bytes) {
 }
 
 static bool untouched(const unsigned char* from, const unsigned char* to) {
-    while (from < to) if (*from++ != 0xff) return false;
+    while (from < to) if (*from++ != fresh) return false;
     return true;
 }
 
@@ -187,8 +191,8 @@ static unsigned random_below(unsigned count) {
 }
 
 static void begin_block(size_t dynamic) {
-    memset(static_memory, 0xff, static_end ? static_end : sizeof static_memory);
-    memset(dynamic_memory, 0xff, dynamic + GUARD_BYTES);
+    memset(static_memory, fresh, static_end ? static_end : sizeof static_memory);
+    memset(dynamic_memory, fresh, dynamic + GUARD_BYTES);
     site_count = 0;
     static_end = static_bytes = 0;
     block_barrier = {};
@@ -216,6 +220,7 @@ static void run_warp(unsigned w) {
             current = &fiber;
             threadIdx = fiber.thread;
             kn_host_switch(&scheduler, fiber.stack);
+            current = nullptr;
         }
     }
 }
@@ -235,6 +240,32 @@ static void run_block(size_t dynamic) {
     check_shared(dynamic);
 }
 
+// While kernels run: who touches a page that is not there stops, and so does the launch.
+struct Watch {
+    static const int COUNT = 2;
+    static constexpr int signals[COUNT] = {SIGSEGV, SIGBUS};
+    struct sigaction before[COUNT];
+
+    static void caught(int number, siginfo_t* about, void*) {
+        if (!current) {  // not a kernel's fault
+            signal(number, SIG_DFL);
+            return;
+        }
+        snprintf(error, sizeof error, "thread %u of block %u touched memory that is not there, at %p",
+                 unsigned(current - fibers), blockIdx.x, about->si_addr);
+        pause();
+    }
+    Watch() {
+        struct sigaction own = {};
+        own.sa_sigaction = caught;
+        own.sa_flags = SA_SIGINFO | SA_NODEFER;  // the handler never returns
+        for (int i = 0; i < COUNT; i++) sigaction(signals[i], &own, &before[i]);
+    }
+    ~Watch() {
+        for (int i = 0; i < COUNT; i++) sigaction(signals[i], &before[i], nullptr);
+    }
+};
+
 // Returns what went wrong, or null.
 static const char* launch(
     void (*kernel)(const void*, const void*), const unsigned* grid, const unsigned* block,
@@ -252,7 +283,10 @@ static const char* launch(
     if (!stacks) stacks = static_cast<char*>(aligned_alloc(4096, MOST_THREADS * STACK_BYTES));
     body = kernel, body_pointers = pointers, body_numbers = numbers;
     random_state = seed;
+    fresh = seed ? 0x7f : 0xff;
+    static_end = 0;
     error[0] = 0;
+    const Watch watch;
     const unsigned long long first = seed ? random_below(unsigned(blocks)) : 0;
     for (unsigned long long k = 0; k < blocks && !error[0]; k++) {
         const unsigned long long i = (first + k) % blocks;

@@ -1,10 +1,11 @@
 """Breaks kernels one place at a time, and looks whether their tests notice.
 
-    python -m tests.cuda.mutants [FAMILY ...] [--most N] [--seconds S]
+    python -m tests.cuda.mutants [FAMILY ...] [--most N] [--seconds S] [--jobs J]
 
-Each mutant is one change of the text of `kernels/FAMILY.cu`; the tests of the family then run until
-one fails, in a process of their own. A crash, a wait that never ends and a kernel that does not
-compile count as noticed, the last of them by itself. Slow: minutes for each family.
+Each mutant is one change of the text of a file of `kernels`; the tests of the family then run
+until one fails, in a process of their own. A crash and a wait that never ends are noticed too. What
+does not compile is no mutant, and not counted. Mutants that are known to change nothing, see
+`equivalents.py`, are not run. Slow: about ten seconds for each mutant.
 """
 
 from __future__ import annotations
@@ -24,23 +25,53 @@ from pathlib import Path
 import pytest
 
 from kn_cuda import source
+from kn_cuda.host import HostBackend
+from kn_graph.errors import CompileError
+from tests.cuda.equivalents import EQUIVALENTS, Equivalent
 
-__all__ = ["OPERATORS", "TESTS", "Mutant", "Verdict", "judged", "main", "mutants_of"]
+__all__ = [
+    "FAMILIES",
+    "OPERATORS",
+    "TESTS",
+    "Mutant",
+    "Tally",
+    "Verdict",
+    "equivalent_of",
+    "judged",
+    "main",
+    "mutants_of",
+    "stale",
+]
 
 HERE = Path(__file__).parent
 
+STRIDES = "row|col|step|stride|strides|chunk|image|space|channel|vector"
+BOUNDS = "end|rows|lines|depth|keys|length|size|high|bound"
+BOUND = r"[\w.:]+ (?:<|>=) [\w.:]+(?:\[\w+\])?"
+
 OPERATORS: dict[str, tuple[str, Callable[[re.Match[str]], str]]] = {
     "barrier dropped": (r"__syncthreads\(\);", lambda m: ""),
-    "bound off by one": (r"(?<=[\w\])] )<(?= n\.\w+)", lambda m: "<="),
+    "bound off by one": (
+        rf"(?<=[\w\])] )<(?= (?:n\.\w+|K::COUNT|{BOUNDS})\b)",
+        lambda m: "<=",
+    ),
     "wrong stride": (
-        r"\* n\.(\w*(?:row|col|step|stride|strides|chunk|image|space)\w*)\b(?![\[(])",
+        rf"\* n\.(\w*(?:{STRIDES})\w*|\w+\[\w+\])(?![\w\[(])",
         lambda m: f"* (n.{m[1]} + 1)",
     ),
-    "mask dropped": (r" && [\w.]+ (?:<|>=) [\w.]+(?:\[\w+\])?", lambda m: ""),
-    "wrong identity": (r"Acc\(0\)|K::start\(\)", lambda m: f"({m[0]} + 1)"),
-    "swapped operands": (r"\b([a-z]\w*) - ([a-z]\w*(?:\.\w+)?)\b", lambda m: f"{m[2]} - {m[1]}"),
+    "mask dropped": (rf" && {BOUND}(?=[ ;)])", lambda m: ""),
+    "first mask dropped": (rf"(?:(?<=\()|(?<== )|(?<=return )){BOUND} && ", lambda m: ""),
+    "wrong identity": (
+        r"(?:typename K::)?Acc\(0\)|K::start\(\)|(?<=Acc mean = )0|(?<=Acc total = )0"
+        r"|(?<=Acc squares = )0|(?<=Acc x = )0|(?<=Index count = )0",
+        lambda m: f"({m[0]} + 1)",
+    ),
+    "swapped operands": (
+        r"(?<![\w.] - )\b((?:n\.)?[a-z]\w*) - ((?:n\.)?[a-z]\w*)\b(?![\[(.])",
+        lambda m: f"{m[2]} - {m[1]}",
+    ),
     "first taken for next": (
-        r"\+= (all_threads<Index>\(\)|gridDim\.x)",
+        r"\+= (all_threads<Index>\(\)|all_rows<K>\(\)|gridDim\.x|step\b)(?! \*)",
         lambda m: f"+= 2 * {m[1]}",
     ),
 }
@@ -51,12 +82,16 @@ TESTS = {
     "attention": ("test_attention",),
     "conv": ("test_conv",),
     "copy": ("test_copy",),
+    "fill": ("test_source", "test_reduce"),
     "gemm": ("test_matmul",),
+    "gemm_bytes": ("test_matmul",),
     "index": ("test_index",),
     "layout": ("test_layout", "test_front"),
     "nms": ("test_expand",),
     "norm": ("test_norm",),
     "pool": ("test_pool",),
+    "prelude": ("test_norm", "test_reduce", "test_copy", "test_scalar"),
+    "recurrent": ("test_recurrent",),
     "reduce": ("test_reduce",),
     "resize": ("test_resize",),
     "roi": ("test_roi",),
@@ -68,7 +103,12 @@ TESTS = {
 }
 """The tests of each family; `SHARED_TESTS` run behind them."""
 
+FAMILIES = tuple(sorted(TESTS))
+
 SHARED_TESTS = ("test_few_blocks", "test_reads")
+
+NOTICED, DOES_NOT_COMPILE = 95, 77
+"""Per cent of mutants that have to be noticed; how a process ends whose mutant is no C++."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +131,11 @@ class Mutant:
     after: str
     text: str
 
+    def __str__(self) -> str:
+        """Return it in one line."""
+        place = f"{file_of(self.family)}:{self.line} {self.kind}"
+        return f"{place}: {self.before}  ->  {self.after or 'nothing'}"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -107,10 +152,38 @@ class Verdict:
     seconds: float
 
 
+@dataclass
+class _Trial:
+    """A process that runs the tests of a family with a mutant in place of its text."""
+
+    mutant: Mutant
+    child: int
+    start: float
+
+    def verdict(self, seconds: float) -> Verdict | None:
+        """Return what became of it; None while it runs."""
+        took = time.monotonic() - self.start
+        done, status = os.waitpid(self.child, os.WNOHANG)
+        if not done and took < seconds:
+            return None
+        if not done:
+            os.kill(self.child, signal.SIGKILL)
+            os.waitpid(self.child, 0)
+            return Verdict(self.mutant, "does not end", took)
+        if os.WIFSIGNALED(status):
+            return Verdict(self.mutant, signal.Signals(os.WTERMSIG(status)).name, took)
+        how = {0: "", DOES_NOT_COMPILE: "does not compile"}
+        return Verdict(self.mutant, how.get(os.WEXITSTATUS(status), "a test fails"), took)
+
+
+def file_of(family: str) -> str:
+    """Return the name of a file of `kernels`."""
+    return f"{family}.h" if family == "prelude" else f"{family}.cu"
+
+
 def mutants_of(family: str) -> Iterator[Mutant]:
     """Yield all mutants of a family, line by line; comments stay."""
-    file = f"{family}.cu"
-    lines = source.kernel_text(file).splitlines()
+    lines = source.kernel_text(file_of(family)).splitlines()
     for number, line in enumerate(lines):
         code, comment, rest = line.partition("//")
         for kind, (pattern, change) in OPERATORS.items():
@@ -123,75 +196,150 @@ def mutants_of(family: str) -> Iterator[Mutant]:
                 yield Mutant(family, number + 1, kind, line.strip(), after.strip(), text)
 
 
-def judged(mutant: Mutant, seconds: float) -> Verdict:
-    """Run the tests of a family with a mutant in place of its text."""
-    start = time.monotonic()
+def equivalent_of(mutant: Mutant) -> Equivalent | None:
+    """Return the row of the table of what changes nothing; None where there is none."""
+    key = (mutant.family, mutant.before, mutant.after)
+    return next((e for e in EQUIVALENTS if (e.family, e.before, e.after) == key), None)
+
+
+def stale() -> list[Equivalent]:
+    """Return the rows of that table that are no mutants of today's texts."""
+    today = {(m.family, m.before, m.after) for f in FAMILIES for m in mutants_of(f)}
+    return [e for e in EQUIVALENTS if (e.family, e.before, e.after) not in today]
+
+
+def judged(mutants: Sequence[Mutant], seconds: float, jobs: int = 1) -> Iterator[Verdict]:
+    """Yield what becomes of mutants, in the order in which that is known.
+
+    Args:
+        mutants: any number of them.
+        seconds: after which tests are taken not to end.
+        jobs: how many processes run at once.
+    """
+    waiting, running = list(reversed(mutants)), list[_Trial]()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            running.append(_started(waiting.pop()))
+        for trial in list(running):
+            verdict = trial.verdict(seconds)
+            if verdict is not None:
+                running.remove(trial)
+                yield verdict
+        time.sleep(0.02)
+
+
+def _started(mutant: Mutant) -> _Trial:
     child = os.fork()
     if child == 0:
         _run_tests(mutant)
-    status = _waited(child, seconds)
-    took = time.monotonic() - start
-    if status is None:
-        return Verdict(mutant, "does not end", took)
-    if os.WIFSIGNALED(status):
-        return Verdict(mutant, signal.Signals(os.WTERMSIG(status)).name, took)
-    code = os.WEXITSTATUS(status)
-    return Verdict(mutant, {0: ""}.get(code, "a test fails"), took)
+    return _Trial(mutant, child, time.monotonic())
 
 
 def _run_tests(mutant: Mutant) -> None:
     """Run tests in a process that is a copy of this one; never returns."""
-    honest = source.kernel_text
+    honest, compiled = source.kernel_text, HostBackend._compiled
     source.kernel_text = lambda file: (  # type: ignore[assignment]
-        mutant.text if file == f"{mutant.family}.cu" else honest(file)
+        mutant.text if file == file_of(mutant.family) else honest(file)
     )
+
+    def checked(self: HostBackend, text: str) -> bytes:
+        try:
+            return compiled(self, text)
+        except CompileError:
+            os._exit(DOES_NOT_COMPILE)
+
+    HostBackend._compiled = checked  # type: ignore[method-assign]
     silent = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silent, stream)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["KN_CACHE_DIR"] = folder
-        names = (*TESTS[mutant.family], *SHARED_TESTS)
-        files = [str(HERE / f"{name}.py") for name in names if (HERE / f"{name}.py").exists()]
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files])
-    os._exit(int(code))
+    files = [str(HERE / f"{name}.py") for name in (*TESTS[mutant.family], *SHARED_TESTS)]
+    os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files])))
 
 
-def _waited(child: int, seconds: float) -> int | None:
-    """Return how a process ended; None where it had to be ended."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status
-        time.sleep(0.05)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None
+@dataclass
+class Tally:
+    """What became of mutants so far.
+
+    Attributes:
+        noticed: how many were noticed.
+        valid: of how many that were run, and are C++.
+        known: how many more were drawn, and are known to change nothing.
+    """
+
+    noticed: int = 0
+    valid: int = 0
+    known: int = 0
+
+    def __str__(self) -> str:
+        """Return it in two lines."""
+        drawn = self.valid + self.known
+        return (
+            f"{self.noticed} of {self.valid} noticed, {_share(self.noticed, self.valid)}\n"
+            f"of all {drawn} drawn, {self.known} of which are known to change nothing, "
+            f"{_share(self.noticed, drawn)}"
+        )
+
+    @property
+    def suffices(self) -> bool:
+        """Whether enough of them were noticed."""
+        return 100 * self.noticed >= NOTICED * self.valid
+
+
+def _judge_family(family: str, args: argparse.Namespace, tally: Tally) -> bool:
+    """Judge the mutants of a family; return whether its tests pass without one."""
+    honest = Mutant(family, 0, "none", "", "", source.kernel_text(file_of(family)))
+    (control,) = judged([honest], args.seconds)
+    if control.how:
+        _say(f"{family}: without a mutant {control.how}")
+        return False
+    made = list(mutants_of(family))
+    chosen = random.Random(args.draw).sample(made, min(args.most, len(made)))
+    same = [m for m in chosen if equivalent_of(m)]
+    run = same if args.known else [m for m in chosen if not equivalent_of(m)]
+    verdicts = list(judged(run, args.seconds, args.jobs))
+    valid = [v for v in verdicts if v.how != "does not compile"]
+    found = sum(bool(v.how) for v in valid)
+    _say(
+        f"{family}: {found} of {len(valid)} noticed, {len(same)} known to change nothing, "
+        f"drawn from {len(made)}; {sum(v.seconds for v in verdicts):.0f} s"
+    )
+    for v in verdicts:
+        if not v.how or v not in valid:
+            _say(f"  {v.how or 'survives'}: {v.mutant}")
+    tally.noticed, tally.valid = tally.noticed + found, tally.valid + len(valid)
+    tally.known += len(same)
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Judge mutants and print survivors; return 1 where fewer than 95 % are noticed."""
+    """Judge mutants and print survivors.
+
+    Returns:
+        1 where fewer than `NOTICED` per cent of those that are not known to change nothing are
+        noticed; 2 where a row of the table of these is stale, or tests fail without a mutant.
+    """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY", help="default: all")
     parser.add_argument("--most", type=int, default=10_000, help="mutants of a family, drawn")
     parser.add_argument("--seconds", type=float, default=240, help="for the tests of one mutant")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants that are judged at once")
+    parser.add_argument("--draw", type=int, default=0, help="which mutants are drawn")
+    parser.add_argument("--known", action="store_true", help="run what is said to change nothing")
     args = parser.parse_args(arguments)
-    noticed = total = 0
-    for family in args.families or sorted(TESTS):
-        if not (source.FOLDER / f"{family}.cu").exists():
-            continue
-        made = list(mutants_of(family))
-        chosen = random.Random(0).sample(made, min(args.most, len(made)))
-        verdicts = [judged(m, args.seconds) for m in chosen]
-        found = sum(bool(v.how) for v in verdicts)
-        noticed, total = noticed + found, total + len(verdicts)
-        _say(f"{family}: {found} of {len(verdicts)} noticed, of {len(made)} mutants")
-        for v in verdicts:
-            if not v.how:
-                m = v.mutant
-                _say(f"  {family}.cu:{m.line} {m.kind}: {m.before}  ->  {m.after}")
-    _say(f"{noticed} of {total} noticed")
-    return int(noticed < 0.95 * total)
+    for e in stale():
+        _say(f"no mutant any more: {e.family}: {e.before}  ->  {e.after}")
+    if stale():
+        return 2
+    tally = Tally()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["KN_CACHE_DIR"] = folder
+        sound = [_judge_family(f, args, tally) for f in args.families or FAMILIES]
+    _say(str(tally))
+    return 2 if not all(sound) else int(not args.known and not tally.suffices)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.1f} %"
 
 
 def _say(text: str) -> None:

@@ -15,7 +15,9 @@ import pytest
 
 from kn_cuda import ARCHITECTURES, CudaExecutor, CudaOptions, HostBackend
 from kn_cuda.backend import Memory
+from kn_cuda.bound import BoundStage
 from kn_cuda.calls import Launch
+from kn_cuda.evaluation import Evaluation
 from kn_cuda.host import host_compiler
 from kn_cuda.nvrtc import Compiler, Usage, unavailable_reason
 from kn_cuda.source import KernelSource
@@ -27,6 +29,7 @@ from tests.cpu.steps import agree, at_ties, drawn
 __all__ = [
     "CHECKED",
     "SEEDS",
+    "ApartExecutor",
     "assert_clean",
     "check",
     "check_graph",
@@ -55,6 +58,29 @@ CIRCULAR_STACK = 40
 
 needs_compiler = pytest.mark.skipif(host_compiler() is None, reason="no C++ compiler is found")
 needs_nvrtc = pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
+
+
+class Apart(Evaluation):
+    """Each buffer of a stage has memory of its own, beside no other's, which is not used again."""
+
+    def lay_out(self, bound: BoundStage, block: Memory) -> None:
+        """Lay buffers between fences; statuses stay in the block."""
+        super().lay_out(bound, block)
+        buffers, roots = self.skeleton.lowering.buffers, self.skeleton.roots
+        made = {
+            root: self.backend.allocate(evaluate(buffers[root].nbytes, self.env))
+            for root in (*bound.stage.arena.members, *bound.stage.temporaries)
+        }
+        for number, root in enumerate(roots):
+            if root in made:
+                self.addresses[self.skeleton.address_of_buffer(number)] = made[root].address
+                self.memory[number] = made[root]
+
+
+class ApartExecutor(CudaExecutor):
+    """Keeps the buffers of a plan apart."""
+
+    evaluation = Apart
 
 
 @cache
@@ -130,8 +156,8 @@ def check_graph(
 ) -> CudaExecutor:
     """Compare a graph with the reference, in two orders of threads that give the same bits.
 
-    What is written beside memory is found, kernels are compiled where NVRTC is installed, and a
-    second run compiles nothing.
+    What is touched beside memory is found; in the second order each buffer lies apart, so that this
+    is true of those that share memory as well. Kernels are compiled where NVRTC is installed.
 
     Args:
         graph: what runs.
@@ -143,7 +169,8 @@ def check_graph(
     Returns:
         The executor of the first order, with what it counted.
     """
-    runs = [CudaExecutor(graph, host_backend(seed), options) for seed in SEEDS]
+    kinds = (CudaExecutor, ApartExecutor)
+    runs = [kind(graph, host_backend(s), options) for kind, s in zip(kinds, SEEDS, strict=True)]
     assert_clean(runs[0].loaded().skeleton.kernels)
     for given in feeds:
         first, second = (run.eval(given) for run in runs)

@@ -1,50 +1,32 @@
-"""Kernels read nothing behind their inputs: each ends at a page that nobody may touch."""
+"""Kernels touch nothing beside their operands: each of these lies at a page that nobody may touch."""
 
 from __future__ import annotations
 
 import ctypes
 import faulthandler
-import mmap
-import os
 import signal
 from collections.abc import Callable
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kn_cuda import CudaExecutor, HostBackend, conv_library
-from kn_cuda.backend import VECTOR_BYTES, Memory
+from kn_cuda import conv_library
+from kn_cuda.host_memory import FencedMemory
 from kn_graph import Graph
+from kn_graph.errors import InternalError
 from kn_graph.ops.attention import Attention
 from kn_graph.ops.conv import Conv
 from kn_graph.ops.cumulative import Cumulative
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.sort import TopK
-from tests.cpu.steps import drawn
-from tests.cuda.run import needs_compiler
+from kn_graph.random_bits import RandomStreams
+from tests.cuda.run import ApartExecutor, check, host_backend, needs_compiler
 
-pytestmark = [needs_compiler, pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")]
-
-LARGE = 0x7F
-"""Fills fresh memory: an index that nobody wrote is far outside."""
+pytestmark = needs_compiler
 
 ONES, EDGES = (1, 1), ((1, 1), (1, 1))
-
-
-class Fenced(HostBackend):
-    """Memory whose end is the end of what may be read."""
-
-    def allocate(self, nbytes: int) -> Memory:
-        """Return memory in front of a page that ends the process."""
-        inside = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        raw = mmap.mmap(-1, inside + mmap.PAGESIZE)
-        end = ctypes.addressof(ctypes.c_char.from_buffer(raw)) + inside
-        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(end), mmap.PAGESIZE, 0) == 0
-        ctypes.memset(end - inside, LARGE, inside)
-        return Memory(end - -(-nbytes // VECTOR_BYTES) * VECTOR_BYTES, nbytes, raw)
 
 
 def turned(g: Graph) -> Any:
@@ -77,22 +59,58 @@ def products(g: Graph) -> Any:
 
 
 @pytest.mark.parametrize("build", [turned, rows, images, products])
-def test_nothing_behind_an_input_is_read(
-    build: Callable[[Graph], Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_nothing_beside_an_operand_is_touched(
+    build: Callable[[Graph], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conv_library, "refusal", lambda graph, arch: "a test")
-    g = Graph("fenced")
-    for i, v in enumerate(build(g)):
-        g.output(f"out{i}", v)
-    feeds = drawn(g, {}, np.random.default_rng(0), 3)
-    run = CudaExecutor(g, Fenced(folder=tmp_path))
-    assert ended(lambda: run.eval(feeds)) == 0
+    check(build)
 
 
-def test_a_fence_ends_who_reads_behind_it() -> None:
-    memory = Fenced().allocate(64)
-    assert ended(lambda: ctypes.string_at(memory.address, 64)) == 0
-    assert ended(lambda: ctypes.string_at(memory.address, 65)) == -signal.SIGSEGV
+@pytest.mark.parametrize("at_end", [True, False])
+def test_a_fence_ends_who_touches_it(at_end: bool) -> None:
+    memory = FencedMemory(0x7F, at_end=at_end).allocate(64)
+    inside, beside = memory.address, memory.address + (64 if at_end else -1)
+    assert ended(lambda: ctypes.string_at(inside, 64)) == 0
+    assert ended(lambda: ctypes.string_at(beside, 1)) == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("nbytes", [0, 1, 60, 4096])
+def test_what_is_written_beside_memory_is_told_once(nbytes: int, at_end: bool) -> None:
+    fenced = FencedMemory(0x7F, at_end=at_end)
+    memory = fenced.allocate(nbytes)
+    ctypes.memset(memory.address, 1, nbytes)
+    fenced.check()
+    start = memory.address - memory.owner.ctypes.data
+    around = [i for i in (start - 1, start + nbytes) if 0 <= i < memory.owner.size]
+    for i in around:
+        memory.owner[i] = 1
+        with pytest.raises(InternalError, match=f"written beside {nbytes} bytes"):
+            fenced.check()
+        fenced.check()
+    assert around or nbytes == 4096
+
+
+def test_memory_that_was_given_back_is_looked_at() -> None:
+    fenced = FencedMemory(0x7F, at_end=False)
+    memory = fenced.allocate(60)
+    memory.owner[60] = 1
+    del memory
+    with pytest.raises(InternalError, match="written beside 60 bytes"):
+        fenced.check()
+
+
+def test_temporaries_lie_apart() -> None:
+    g = Graph("temporary")
+    x = g.input("x", "float32", (40, 5001))
+    g.output("y", g.relu(g.softmax(g.reduce("sum", x, (1,)), 0)))
+    run = ApartExecutor(g, host_backend())
+    ready = run.ready(g, {})
+    evaluation = run.evaluation(run, ready, RandomStreams(0))
+    evaluation.take([np.ones((40, 5001), np.float32)])
+    evaluation.lay_out(ready.first, host_backend().allocate(ready.first.nbytes))
+    found = [evaluation.addresses[place] for place in ready.first.in_block]
+    assert len(found) == len(set(found)) > 0
 
 
 def ended(call: Callable[[], Any]) -> int | None:

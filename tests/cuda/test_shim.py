@@ -32,6 +32,8 @@ MISTAKES = (
     "beside_result",
     "order_decides",
     "missing_result",
+    "reads_behind",
+    "reads_in_front",
 )
 
 

@@ -78,3 +78,15 @@ template <class K> KN_DEVICE void order_decides(const typename K::Pointers& p, c
 template <class K> KN_DEVICE void missing_result(const typename K::Pointers& p, const typename K::Numbers& n) {
     if (!K::WRONG || threadIdx.x != 63) p.y[threadIdx.x] = p.x[threadIdx.x];
 }
+
+//     an element behind the end of what is read
+template <class K> KN_DEVICE void reads_behind(const typename K::Pointers& p, const typename K::Numbers& n) {
+    const float x = p.x[threadIdx.x + K::WRONG];
+    p.y[threadIdx.x] = x < 0 ? 0 : p.x[threadIdx.x];
+}
+
+//     an element in front of what is read
+template <class K> KN_DEVICE void reads_in_front(const typename K::Pointers& p, const typename K::Numbers& n) {
+    const float x = p.x[int(threadIdx.x) - K::WRONG];
+    p.y[threadIdx.x] = x < 0 ? 0 : p.x[threadIdx.x];
+}
