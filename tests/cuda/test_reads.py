@@ -1,4 +1,4 @@
-"""Kernels touch nothing beside their operands: each of these lies at a page that nobody may touch."""
+"""Kernels touch nothing beside their operands, which lie at pages that nobody may touch."""
 
 from __future__ import annotations
 
