@@ -3,7 +3,8 @@
 All kernels of a plan are compiled as one unit of C++ with the text that NVRTC gets, between
 `shim/host.h` and calls of it. Threads run in an order that follows from a seed: what needs another
 order than the program's text says comes out differently under two of them, and so does what reads
-memory that was never written. What is touched beside memory is found; see `host_memory`.
+memory that was never written. What is touched beside memory is found; see `host_memory`. What C++
+leaves undefined ends a kernel.
 """
 
 from __future__ import annotations
@@ -41,8 +42,13 @@ Array = np.ndarray[Any, Any]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 SHIM = Path(__file__).parent / "shim"
+SHIM_FILES = ("host.h", "checkers.h", "intrinsics.h")
 COMPILERS = ("g++", "clang++")
-FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w")
+FLAGS = (
+    "-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-w",
+    # traps where alignment, an index of an array, a shift, a conversion or a sum is undefined
+    "-fsanitize=undefined,float-cast-overflow", "-fsanitize-undefined-trap-on-error",
+)  # fmt: skip
 PATTERN, OTHER_PATTERN = 0xFF, 0x7F
 """Fill fresh memory in the natural order of threads, and in others: NaN in every float type and -1;
 a large number, NaN in float16, and an index that is far outside."""
@@ -70,8 +76,20 @@ class HostBackend:
     name = "the host in place of a GPU"
     clock = "time on the host, which stands in for a GPU"
 
-    def __init__(self, arch: str = "sm_90", seed: int = 0, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        arch: str = "sm_90",
+        seed: int = 0,
+        folder: Path | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
         """Find a compiler.
+
+        Args:
+            arch: the architecture that it stands for.
+            seed: of the order of threads; 0 for the natural one.
+            folder: where compiled kernels are kept; the cache's by default.
+            flags: what the compiler is told besides, such as sanitizers.
 
         Raises:
             DeviceUnavailableError: there is none.
@@ -80,7 +98,7 @@ class HostBackend:
         if compiler is None:
             reason = f"no C++ compiler is found; tried {', '.join(COMPILERS)}"
             raise DeviceUnavailableError(f"kernels cannot run on the host: {reason}", (reason,))
-        self.arch, self.seed, self._compiler = arch, seed, compiler
+        self.arch, self.seed, self._command = arch, seed, (compiler, *FLAGS, *flags)
         self._cache = DiskCache(folder or cache_folder() / "host", ".so.kn")
         self._functions: dict[str, Any] = {}
         self._lock = RLock()
@@ -101,8 +119,8 @@ class HostBackend:
             if not missing:
                 return 0
             text = f'#include "host.h"\n{unit_text(missing)}'
-            shim = "".join((SHIM / name).read_text() for name in ("host.h", "intrinsics.h"))
-            key = key_of(self._compiler, " ".join(FLAGS), shim, text)
+            shim = "".join((SHIM / name).read_text() for name in SHIM_FILES)
+            key = key_of(*self._command, shim, text)
             library = _load(self._cache.get(key, lambda: self._compiled(text)))
             for k in missing:
                 function = getattr(library, k.name)
@@ -114,11 +132,11 @@ class HostBackend:
         with tempfile.TemporaryDirectory() as folder:
             source, out = Path(folder) / "unit.cpp", Path(folder) / "unit.so"
             source.write_text(text)
-            command = [self._compiler, *FLAGS, f"-I{SHIM}", "-o", str(out), str(source)]
+            command = [*self._command, f"-I{SHIM}", "-o", str(out), str(source)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise CompileError(
-                    f"kernels do not compile with {self._compiler}:\n{done.stderr[:4000]}"
+                    f"kernels do not compile with {self._command[0]}:\n{done.stderr[:4000]}"
                 )
             return out.read_bytes()
 

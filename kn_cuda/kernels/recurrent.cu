@@ -205,8 +205,7 @@ KN_DEVICE void recurrent_steps(const typename K::Pointers& p, const typename K::
             put(p.y_h[direction * n.y_h[0] + row * n.y_h[1] + u * n.y_h[2]], state[u]);
             if constexpr (K::KIND == 2)
                 put(p.y_c[direction * n.y_c[0] + row * n.y_c[1] + u * n.y_c[2]], cell[u]);
-        }
-        __syncthreads();
+        }  // the next sequence begins with what the same threads have
     }
 }
 

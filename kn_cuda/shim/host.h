@@ -18,6 +18,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "checkers.h"
+
 #define KN_HOST 1
 #define KN_FN static inline
 #define KN_DEVICE inline
@@ -46,11 +48,15 @@ const unsigned WARP = 32, MOST_THREADS = 1024;
 const size_t STACK_BYTES = 64 << 10, SHARED_BYTES = 48 << 10, GUARD_BYTES = 64;
 const size_t MOST_DYNAMIC = 227 << 10;
 const unsigned MOST_SITES = 64;
+const size_t PAGE = 4096;
+constexpr size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
-struct Barrier { unsigned arrived, generation; };
+// Of two orders that a barrier makes, one is that of threads that have not left the one before.
+struct Barrier { unsigned arrived, generation; char orders[2]; };
 
 struct Fiber {
-    void* stack;  // where it goes on
+    void* stack;   // where it goes on
+    void* thread_of_checker;
     dim3 thread;
     unsigned lane, warp;
     bool done;
@@ -69,14 +75,15 @@ static Fiber fibers[MOST_THREADS];
 static Warp warps[MOST_THREADS / WARP];
 static Barrier block_barrier;
 static Fiber* current;
-static void* scheduler;
+static void *scheduler, *scheduler_of_checker;
 static char* stacks;
 static unsigned threads, alive, progress, random_state;
 static unsigned char fresh;  // fills shared memory
 static char error[240];
 
-alignas(64) static unsigned char static_memory[SHARED_BYTES + MOST_SITES * GUARD_BYTES];
-alignas(64) static unsigned char dynamic_memory[MOST_DYNAMIC + GUARD_BYTES];
+alignas(PAGE) static unsigned char static_memory[
+    whole_pages(SHARED_BYTES + MOST_SITES * GUARD_BYTES)];
+alignas(PAGE) static unsigned char dynamic_memory[whole_pages(MOST_DYNAMIC + GUARD_BYTES)];
 static Site sites[MOST_SITES];
 static unsigned site_count;
 static size_t static_end, static_bytes;
@@ -121,10 +128,14 @@ static void* fresh_stack(char* top, void (*start)()) {
 #error "there is no switch of stacks for this processor"
 #endif
 
-static void pause() { kn_host_switch(&current->stack, scheduler); }
+KN_UNSEEN static void pause() {
+    becomes(scheduler_of_checker);
+    kn_host_switch(&current->stack, scheduler);
+}
 
-static void run_thread() {
+KN_UNSEEN static void run_thread() {
     body(body_pointers, body_numbers);
+    arrives(&scheduler);
     current->done = true;
     alive--;
     progress++;
@@ -132,21 +143,22 @@ static void run_thread() {
 }
 
 // Waits for all: a GPU forgives threads that have returned, and waits forever for others.
-static void meet(Barrier& barrier, unsigned count) {
+KN_UNSEEN static void meet(Barrier& barrier, unsigned count, bool orders) {
     const unsigned generation = barrier.generation;
+    char* const order = barrier.orders + generation % 2;
+    if (orders) arrives(order);
     if (++barrier.arrived == count) {
         barrier.arrived = 0;
         barrier.generation++;
         progress++;
-        return;
-    }
-    while (barrier.generation == generation) pause();
+    } else while (barrier.generation == generation) pause();
+    if (orders) leaves(order);
 }
 
 // ---- shared memory ----------------------------------------------------------------------------
 
 // All threads of a block that come to a declaration get the same memory.
-static void* shared_memory(const void* place, size_t bytes) {
+KN_UNSEEN static void* shared_memory(const void* place, size_t bytes) {
     for (unsigned i = 0; i < site_count; i++)
         if (sites[i].place == place) return static_memory + sites[i].offset;
     static_bytes += bytes;
@@ -158,15 +170,16 @@ static void* shared_memory(const void* place, size_t bytes) {
     sites[site_count++] = {place, static_end, bytes};
     unsigned char* found = static_memory + static_end;
     static_end += (bytes + 15) / 16 * 16 + GUARD_BYTES;
+    allow(found, bytes);
     return found;
 }
 
-static bool untouched(const unsigned char* from, const unsigned char* to) {
+KN_UNSEEN static bool untouched(const unsigned char* from, const unsigned char* to) {
     while (from < to) if (*from++ != fresh) return false;
     return true;
 }
 
-static void check_shared(size_t dynamic) {
+KN_UNSEEN static void check_shared(size_t dynamic) {
     for (unsigned i = 0; i < site_count && !error[0]; i++) {
         const unsigned char* end = static_memory + sites[i].offset + sites[i].bytes;
         const unsigned char* next =
@@ -190,9 +203,17 @@ static unsigned random_below(unsigned count) {
     return random_state % count;
 }
 
-static void begin_block(size_t dynamic) {
+KN_UNSEEN static void begin_block(size_t dynamic) {
+    renew(static_memory, sizeof static_memory);
+    renew(dynamic_memory, sizeof dynamic_memory);
+    renew(stacks, threads * STACK_BYTES);
+    allow(static_memory, sizeof static_memory);
+    allow(dynamic_memory, sizeof dynamic_memory);
+    allow(stacks, threads * STACK_BYTES);
     memset(static_memory, fresh, static_end ? static_end : sizeof static_memory);
     memset(dynamic_memory, fresh, dynamic + GUARD_BYTES);
+    forbid(static_memory, sizeof static_memory);
+    forbid(dynamic_memory + dynamic, sizeof dynamic_memory - dynamic);
     site_count = 0;
     static_end = static_bytes = 0;
     block_barrier = {};
@@ -204,13 +225,14 @@ static void begin_block(size_t dynamic) {
         fiber.warp = i / WARP;
         fiber.done = false;
         fiber.stack = fresh_stack(stacks + (i + 1) * STACK_BYTES, run_thread);
+        fiber.thread_of_checker = new_thread();
         warps[fiber.warp].lanes++;
     }
     alive = threads;
 }
 
 // Runs the lanes of a warp until none gets any further.
-static void run_warp(unsigned w) {
+KN_UNSEEN static void run_warp(unsigned w) {
     const unsigned lanes = warps[w].lanes, first = random_below(lanes);
     for (unsigned seen = progress - 1; seen != progress && !error[0];) {
         seen = progress;
@@ -219,13 +241,14 @@ static void run_warp(unsigned w) {
             if (fiber.done) continue;
             current = &fiber;
             threadIdx = fiber.thread;
+            becomes(fiber.thread_of_checker);
             kn_host_switch(&scheduler, fiber.stack);
             current = nullptr;
         }
     }
 }
 
-static void run_block(size_t dynamic) {
+KN_UNSEEN static void run_block(size_t dynamic) {
     begin_block(dynamic);
     const unsigned count = (threads + WARP - 1) / WARP;
     while (alive && !error[0]) {
@@ -237,13 +260,15 @@ static void run_block(size_t dynamic) {
                      "block %u: %u of %u threads wait at a barrier that the others never reach",
                      blockIdx.x, alive, threads);
     }
+    for (unsigned i = 0; i < threads; i++) end_thread(fibers[i].thread_of_checker);
     check_shared(dynamic);
 }
 
-// While kernels run: who touches a page that is not there stops, and so does the launch.
+// While kernels run: who touches a page that is not there stops, and so does the launch. Traps of
+// the compiler stand where the text does what C++ leaves undefined.
 struct Watch {
-    static const int COUNT = 2;
-    static constexpr int signals[COUNT] = {SIGSEGV, SIGBUS};
+    static const int COUNT = 4;
+    static constexpr int signals[COUNT] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP};
     struct sigaction before[COUNT];
 
     static void caught(int number, siginfo_t* about, void*) {
@@ -251,8 +276,11 @@ struct Watch {
             signal(number, SIG_DFL);
             return;
         }
-        snprintf(error, sizeof error, "thread %u of block %u touched memory that is not there, at %p",
-                 unsigned(current - fibers), blockIdx.x, about->si_addr);
+        const bool memory = number == SIGSEGV || number == SIGBUS;
+        snprintf(error, sizeof error, "thread %u of block %u %s, at %p",
+                 unsigned(current - fibers), blockIdx.x,
+                 memory ? "touched memory that is not there" : "did what C++ leaves undefined",
+                 about->si_addr);
         pause();
     }
     Watch() {
@@ -267,7 +295,7 @@ struct Watch {
 };
 
 // Returns what went wrong, or null.
-static const char* launch(
+KN_UNSEEN static const char* launch(
     void (*kernel)(const void*, const void*), const unsigned* grid, const unsigned* block,
     size_t dynamic, const void* pointers, const void* numbers, unsigned seed, unsigned bound
 ) {
@@ -286,6 +314,7 @@ static const char* launch(
     fresh = seed ? 0x7f : 0xff;
     static_end = 0;
     error[0] = 0;
+    scheduler_of_checker = own_thread();
     const Watch watch;
     const unsigned long long first = seed ? random_below(unsigned(blocks)) : 0;
     for (unsigned long long k = 0; k < blocks && !error[0]; k++) {
@@ -294,11 +323,12 @@ static const char* launch(
                     unsigned(i / grid[0] / grid[1])};
         run_block(dynamic);
     }
+    leaves(&scheduler);
     return error[0] ? error : nullptr;
 }
 
 // Every lane gives a value and takes that of another lane.
-template <class T> static T exchange(unsigned mask, T x, unsigned from) {
+template <class T> KN_UNSEEN static T exchange(unsigned mask, T x, unsigned from, bool orders) {
     static_assert(sizeof(T) <= 16, "at most 16 bytes go from lane to lane");
     Warp& warp = warps[current->warp];
     const unsigned all = warp.lanes == WARP ? ~0u : (1u << warp.lanes) - 1;
@@ -308,7 +338,7 @@ template <class T> static T exchange(unsigned mask, T x, unsigned from) {
         snprintf(error, sizeof error, "an exchange in a warp of %u lanes", warp.lanes);
     auto& slots = warp.slots[warp.barrier.generation & 1];
     memcpy(slots[current->lane], &x, sizeof x);
-    meet(warp.barrier, warp.lanes);
+    meet(warp.barrier, warp.lanes, orders);
     T taken;
     memcpy(&taken, slots[from % WARP], sizeof taken);
     return taken;

@@ -1,39 +1,52 @@
-// The functions of CUDA that our kernels call, on the host; see host.h.
+// The functions of CUDA that our kernels call, on the host; see host.h. An exchange orders no memory.
 #pragma once
 
-static inline void __syncthreads() { kn_host::meet(kn_host::block_barrier, kn_host::threads); }
-static inline void __syncwarp(unsigned mask = ~0u) { kn_host::exchange(mask, 0, 0); }
+static inline void __syncthreads() { kn_host::meet(kn_host::block_barrier, kn_host::threads, true); }
+static inline void __syncwarp(unsigned mask = ~0u) { kn_host::exchange(mask, 0, 0, true); }
 static inline void __threadfence() {}
 
 template <class T> static T __shfl_sync(unsigned mask, T x, unsigned lane) {
-    return kn_host::exchange(mask, x, lane);
+    return kn_host::exchange(mask, x, lane, false);
 }
 template <class T> static T __shfl_xor_sync(unsigned mask, T x, unsigned flip) {
-    return kn_host::exchange(mask, x, kn_host::current->lane ^ flip);
+    return kn_host::exchange(mask, x, kn_host::current->lane ^ flip, false);
 }
 template <class T> static T __shfl_down_sync(unsigned mask, T x, unsigned far) {
     const unsigned lane = kn_host::current->lane;
-    return kn_host::exchange(mask, x, lane + far < kn_host::WARP ? lane + far : lane);
+    return kn_host::exchange(mask, x, lane + far < kn_host::WARP ? lane + far : lane, false);
 }
 template <class T> static T __shfl_up_sync(unsigned mask, T x, unsigned far) {
     const unsigned lane = kn_host::current->lane;
-    return kn_host::exchange(mask, x, lane >= far ? lane - far : lane);
+    return kn_host::exchange(mask, x, lane >= far ? lane - far : lane, false);
 }
 static inline unsigned __ballot_sync(unsigned mask, int vote) {
     unsigned votes = 0;
     for (unsigned lane = 0; lane < kn_host::WARP; lane++)
-        votes |= unsigned(kn_host::exchange(mask, vote, lane) != 0) << lane;
+        votes |= unsigned(kn_host::exchange(mask, vote, lane, false) != 0) << lane;
     return votes;
 }
 
-template <class T> static T atomicAdd(T* p, T x) { T old = *p; *p = old + x; return old; }
-template <class T> static T atomicMax(T* p, T x) { T old = *p; if (x > old) *p = x; return old; }
-template <class T> static T atomicMin(T* p, T x) { T old = *p; if (x < old) *p = x; return old; }
-template <class T> static T atomicExch(T* p, T x) { T old = *p; *p = x; return old; }
-template <class T> static T atomicCAS(T* p, T want, T x) {
-    T old = *p;
-    if (old == want) *p = x;
+template <class T, class Next> static T exchanged(T* p, const Next& next) {
+    T old, made;
+    __atomic_load(p, &old, __ATOMIC_RELAXED);
+    do made = next(old);
+    while (!__atomic_compare_exchange(p, &old, &made, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return old;
+}
+template <class T> static T atomicAdd(T* p, T x) {
+    return exchanged(p, [x](T old) { return T(old + x); });
+}
+template <class T> static T atomicMax(T* p, T x) {
+    return exchanged(p, [x](T old) { return x > old ? x : old; });
+}
+template <class T> static T atomicMin(T* p, T x) {
+    return exchanged(p, [x](T old) { return x < old ? x : old; });
+}
+template <class T> static T atomicExch(T* p, T x) {
+    return exchanged(p, [x](T) { return x; });
+}
+template <class T> static T atomicCAS(T* p, T want, T x) {
+    return exchanged(p, [want, x](T old) { return old == want ? x : old; });
 }
 
 template <class T> static T __ldg(const T* p) { return *p; }

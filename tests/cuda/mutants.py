@@ -14,6 +14,7 @@ import argparse
 import os
 import random
 import re
+import resource
 import signal
 import sys
 import tempfile
@@ -160,16 +161,12 @@ class _Trial:
     child: int
     start: float
 
-    def verdict(self, seconds: float) -> Verdict | None:
+    def verdict(self) -> Verdict | None:
         """Return what became of it; None while it runs."""
-        took = time.monotonic() - self.start
         done, status = os.waitpid(self.child, os.WNOHANG)
-        if not done and took < seconds:
-            return None
         if not done:
-            os.kill(self.child, signal.SIGKILL)
-            os.waitpid(self.child, 0)
-            return Verdict(self.mutant, "does not end", took)
+            return None
+        took = time.monotonic() - self.start
         if os.WIFSIGNALED(status):
             return Verdict(self.mutant, signal.Signals(os.WTERMSIG(status)).name, took)
         how = {0: "", DOES_NOT_COMPILE: "does not compile"}
@@ -208,29 +205,30 @@ def stale() -> list[Equivalent]:
     return [e for e in EQUIVALENTS if (e.family, e.before, e.after) not in today]
 
 
-def judged(mutants: Sequence[Mutant], seconds: float, jobs: int = 1) -> Iterator[Verdict]:
+def judged(mutants: Sequence[Mutant], seconds: int, jobs: int = 1) -> Iterator[Verdict]:
     """Yield what becomes of mutants, in the order in which that is known.
 
     Args:
         mutants: any number of them.
-        seconds: after which tests are taken not to end.
+        seconds: that a process may compute for; tests that want more are taken not to end.
         jobs: how many processes run at once.
     """
     waiting, running = list(reversed(mutants)), list[_Trial]()
     while waiting or running:
         while waiting and len(running) < jobs:
-            running.append(_started(waiting.pop()))
+            running.append(_started(waiting.pop(), seconds))
         for trial in list(running):
-            verdict = trial.verdict(seconds)
+            verdict = trial.verdict()
             if verdict is not None:
                 running.remove(trial)
                 yield verdict
         time.sleep(0.02)
 
 
-def _started(mutant: Mutant) -> _Trial:
+def _started(mutant: Mutant, seconds: int) -> _Trial:
     child = os.fork()
     if child == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         _run_tests(mutant)
     return _Trial(mutant, child, time.monotonic())
 
@@ -321,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY", help="default: all")
     parser.add_argument("--most", type=int, default=10_000, help="mutants of a family, drawn")
-    parser.add_argument("--seconds", type=float, default=240, help="for the tests of one mutant")
+    parser.add_argument("--seconds", type=int, default=60, help="that one may compute")
     parser.add_argument("--jobs", type=int, default=1, help="mutants that are judged at once")
     parser.add_argument("--draw", type=int, default=0, help="which mutants are drawn")
     parser.add_argument("--known", action="store_true", help="run what is said to change nothing")

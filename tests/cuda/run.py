@@ -28,6 +28,7 @@ from tests.cpu.steps import agree, at_ties, drawn
 
 __all__ = [
     "CHECKED",
+    "SANITIZE",
     "SEEDS",
     "ApartExecutor",
     "assert_clean",
@@ -38,10 +39,14 @@ __all__ = [
     "needs_compiler",
     "needs_nvrtc",
     "run_launch",
+    "sanitizer_flags",
 ]
 
 Array = np.ndarray[Any, Any]
 Build = Callable[[Graph], Value | Sequence[Value]]
+
+SANITIZE = "KN_TEST_CUDA_SANITIZE"
+"""Names the sanitizers that kernels on the host are built with."""
 
 SEEDS = (0, 12345)
 """Two orders of threads."""
@@ -83,6 +88,16 @@ class ApartExecutor(CudaExecutor):
     evaluation = Apart
 
 
+def sanitizer_flags() -> tuple[str, ...]:
+    """Return what builds kernels with the sanitizers that `test_sanitizers` asks for."""
+    asked = os.environ.get(SANITIZE)
+    if not asked:
+        return ()
+    # Python runs with their library; the compiler does not have to.
+    os.environ.pop("LD_PRELOAD", None)
+    return ("-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", f"-fsanitize={asked}")
+
+
 @cache
 def _folder() -> Path:
     """Return where compiled kernels are kept: for good where `KN_CACHE_DIR` says so."""
@@ -97,7 +112,7 @@ def host_backend(seed: int = 0) -> HostBackend:
 
 @cache
 def _host_backend(seed: int) -> HostBackend:
-    return HostBackend(seed=seed, folder=_folder())
+    return HostBackend(seed=seed, folder=_folder(), flags=sanitizer_flags())
 
 
 def assert_clean(kernels: Sequence[KernelSource], archs: Sequence[str] = CHECKED) -> None:

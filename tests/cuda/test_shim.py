@@ -32,6 +32,9 @@ MISTAKES = (
     "beside_result",
     "order_decides",
     "missing_result",
+    "beside_own",
+    "too_large",
+    "not_aligned",
     "reads_behind",
     "reads_in_front",
 )

@@ -79,6 +79,25 @@ template <class K> KN_DEVICE void missing_result(const typename K::Pointers& p, 
     if (!K::WRONG || threadIdx.x != 63) p.y[threadIdx.x] = p.x[threadIdx.x];
 }
 
+//     an index behind a thread's own array
+template <class K> KN_DEVICE void beside_own(const typename K::Pointers& p, const typename K::Numbers& n) {
+    float own[4] = {};
+    for (int i = 0; i < 4 + K::WRONG; i++) own[(i * n.count / 40) & 7] = p.x[threadIdx.x];
+    p.y[threadIdx.x] = own[n.count / 40] + own[n.count / 20];
+}
+
+//     a number that no integer holds
+template <class K> KN_DEVICE void too_large(const typename K::Pointers& p, const typename K::Numbers& n) {
+    const float x = (p.x[threadIdx.x] + 1) * 1e10f;
+    p.y[threadIdx.x] = K::WRONG ? float(int32_t(x)) : float(whole_32(x));
+}
+
+//     four elements at once that are not aligned
+template <class K> KN_DEVICE void not_aligned(const typename K::Pointers& p, const typename K::Numbers& n) {
+    const auto pack = load<4>(p.x + (threadIdx.x < 32 ? threadIdx.x / 4 * 4 + K::WRONG : 0));
+    p.y[threadIdx.x] = pack.lane[threadIdx.x % 4];
+}
+
 //     an element behind the end of what is read
 template <class K> KN_DEVICE void reads_behind(const typename K::Pointers& p, const typename K::Numbers& n) {
     const float x = p.x[threadIdx.x + K::WRONG];
