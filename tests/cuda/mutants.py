@@ -2,15 +2,16 @@
 
     python -m tests.cuda.mutants [FAMILY ...] [--most N] [--seconds S] [--jobs J]
 
-Each mutant is one change of the text of a file of `kernels`; the tests of the family then run
-until one fails, in a process of their own. A crash and a wait that never ends are noticed too. What
-does not compile is no mutant, and not counted. Mutants that are known to change nothing, see
-`equivalents.py`, are not run. Slow: about ten seconds for each mutant.
+Each mutant is one change of the text of a file of `kernels`. Those tests of the family that launch
+the changed kernel then run until one fails, in a process of their own, the fastest first. A crash
+and a wait that never ends are noticed too. What does not compile is no mutant, and not counted.
+Mutants that are known to change nothing, see `equivalents.py`, are not run.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import re
@@ -19,9 +20,11 @@ import signal
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -34,10 +37,15 @@ __all__ = [
     "FAMILIES",
     "OPERATORS",
     "TESTS",
+    "Case",
     "Mutant",
     "Tally",
     "Verdict",
+    "cases_of",
+    "chosen_for",
+    "entry_of",
     "equivalent_of",
+    "file_of",
     "judged",
     "main",
     "mutants_of",
@@ -153,9 +161,24 @@ class Verdict:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Case:
+    """A test that passes without a mutant.
+
+    Attributes:
+        name: what pytest calls it.
+        seconds: that it takes.
+        kernels: what it launches, as file and function.
+    """
+
+    name: str
+    seconds: float
+    kernels: frozenset[tuple[str, str]]
+
+
 @dataclass
 class _Trial:
-    """A process that runs the tests of a family with a mutant in place of its text."""
+    """A process that runs tests with a mutant in place of a text."""
 
     mutant: Mutant
     child: int
@@ -205,18 +228,59 @@ def stale() -> list[Equivalent]:
     return [e for e in EQUIVALENTS if (e.family, e.before, e.after) not in today]
 
 
-def judged(mutants: Sequence[Mutant], seconds: int, jobs: int = 1) -> Iterator[Verdict]:
+def cases_of(family: str) -> list[Case]:
+    """Run the tests of a family without a mutant; return those that launch its kernels.
+
+    Raises:
+        SystemExit: they do not pass.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _watch_tests(family, writing)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        rows = json.loads(told.read() or "[]")
+    os.waitpid(child, 0)
+    cases = [Case(name, took, frozenset(map(tuple, kernels))) for name, took, kernels in rows]
+    if not cases:
+        sys.exit(f"{family}: its tests do not pass without a mutant")
+    return cases
+
+
+def entry_of(mutant: Mutant) -> str:
+    """Return the function that a mutant changes."""
+    lines = mutant.text.splitlines()[: mutant.line]
+    found = (re.match(r"KN_(?:DEVICE|FN) .*?(\w+)\(", line) for line in reversed(lines))
+    return next((m[1] for m in found if m), "")
+
+
+def chosen_for(mutant: Mutant, cases: Sequence[Case]) -> list[str]:
+    """Return the tests that launch what a mutant changes, the fastest first.
+
+    A function that no test launches is part of others: then it is all tests of the family.
+    """
+    here = [c for c in cases if (mutant.family, entry_of(mutant)) in c.kernels]
+    return [c.name for c in sorted(here or cases, key=lambda c: c.seconds)]
+
+
+def judged(
+    mutants: Sequence[Mutant], cases: Sequence[Case], seconds: int, jobs: int = 1
+) -> Iterator[Verdict]:
     """Yield what becomes of mutants, in the order in which that is known.
 
     Args:
-        mutants: any number of them.
+        mutants: of a family.
+        cases: its tests.
         seconds: that a process may compute for; tests that want more are taken not to end.
         jobs: how many processes run at once.
     """
     waiting, running = list(reversed(mutants)), list[_Trial]()
     while waiting or running:
         while waiting and len(running) < jobs:
-            running.append(_started(waiting.pop(), seconds))
+            mutant = waiting.pop()
+            running.append(_started(mutant, chosen_for(mutant, cases), seconds))
         for trial in list(running):
             verdict = trial.verdict()
             if verdict is not None:
@@ -225,16 +289,66 @@ def judged(mutants: Sequence[Mutant], seconds: int, jobs: int = 1) -> Iterator[V
         time.sleep(0.02)
 
 
-def _started(mutant: Mutant, seconds: int) -> _Trial:
+def _started(mutant: Mutant, tests: Sequence[str], seconds: int) -> _Trial:
     child = os.fork()
     if child == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-        _run_tests(mutant)
+        _run_mutant(mutant, tests)
     return _Trial(mutant, child, time.monotonic())
 
 
-def _run_tests(mutant: Mutant) -> None:
-    """Run tests in a process that is a copy of this one; never returns."""
+class _Watch:
+    """Notes how long tests take, and what they launch."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.kernels: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        self._test = ""
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._test = nodeid
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+
+    def note(self, kernel: source.KernelSource) -> None:
+        self.kernels[self._test].add((kernel.family, kernel.entry))
+
+    def rows(self, family: str) -> list[tuple[str, float, list[tuple[str, str]]]]:
+        """Return the tests that launch kernels of a family; `prelude` is part of all."""
+        return [
+            (name, self.seconds[name], sorted(kernels))
+            for name, kernels in self.kernels.items()
+            if family == "prelude" or any(f == family for f, _ in kernels)
+        ]
+
+
+def _watch_tests(family: str, told: int) -> NoReturn:
+    """Run tests in a process that is a copy of this one, and tell what they launch."""
+    watch, launch = _Watch(), HostBackend.launch
+
+    def watched(self: HostBackend, kernel: source.KernelSource, *rest: Any) -> None:
+        watch.note(kernel)
+        launch(self, kernel, *rest)
+
+    HostBackend.launch = watched  # type: ignore[assignment,method-assign]
+    files = [str(HERE / f"{name}.py") for name in (*TESTS[family], *SHARED_TESTS)]
+    code = _pytest(files, watch)
+    with os.fdopen(told, "w") as pipe:
+        json.dump([] if code else watch.rows(family), pipe)
+    os._exit(code)
+
+
+def _pytest(arguments: Sequence[str], *plugins: object) -> int:
+    """Run tests without a word."""
+    silent = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(silent, stream)
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *arguments], plugins=plugins))
+
+
+def _run_mutant(mutant: Mutant, tests: Sequence[str]) -> NoReturn:
+    """Run tests in a process that is a copy of this one."""
     honest, compiled = source.kernel_text, HostBackend._compiled
     source.kernel_text = lambda file: (  # type: ignore[assignment]
         mutant.text if file == file_of(mutant.family) else honest(file)
@@ -247,11 +361,7 @@ def _run_tests(mutant: Mutant) -> None:
             os._exit(DOES_NOT_COMPILE)
 
     HostBackend._compiled = checked  # type: ignore[method-assign]
-    silent = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(silent, stream)
-    files = [str(HERE / f"{name}.py") for name in (*TESTS[mutant.family], *SHARED_TESTS)]
-    os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files])))
+    os._exit(_pytest(tests))
 
 
 @dataclass
@@ -283,18 +393,14 @@ class Tally:
         return 100 * self.noticed >= NOTICED * self.valid
 
 
-def _judge_family(family: str, args: argparse.Namespace, tally: Tally) -> bool:
-    """Judge the mutants of a family; return whether its tests pass without one."""
-    honest = Mutant(family, 0, "none", "", "", source.kernel_text(file_of(family)))
-    (control,) = judged([honest], args.seconds)
-    if control.how:
-        _say(f"{family}: without a mutant {control.how}")
-        return False
+def _judge_family(family: str, args: argparse.Namespace, tally: Tally) -> None:
+    """Judge the mutants of a family."""
+    cases = cases_of(family)
     made = list(mutants_of(family))
     chosen = random.Random(args.draw).sample(made, min(args.most, len(made)))
     same = [m for m in chosen if equivalent_of(m)]
     run = same if args.known else [m for m in chosen if not equivalent_of(m)]
-    verdicts = list(judged(run, args.seconds, args.jobs))
+    verdicts = list(judged(run, cases, args.seconds, args.jobs))
     valid = [v for v in verdicts if v.how != "does not compile"]
     found = sum(bool(v.how) for v in valid)
     _say(
@@ -306,7 +412,6 @@ def _judge_family(family: str, args: argparse.Namespace, tally: Tally) -> bool:
             _say(f"  {v.how or 'survives'}: {v.mutant}")
     tally.noticed, tally.valid = tally.noticed + found, tally.valid + len(valid)
     tally.known += len(same)
-    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -314,7 +419,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         1 where fewer than `NOTICED` per cent of those that are not known to change nothing are
-        noticed; 2 where a row of the table of these is stale, or tests fail without a mutant.
+        noticed; 2 where a row of the table of these is stale.
     """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("families", nargs="*", metavar="FAMILY", help="default: all")
@@ -330,10 +435,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     tally = Tally()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["KN_CACHE_DIR"] = folder
-        sound = [_judge_family(f, args, tally) for f in args.families or FAMILIES]
+        os.environ.setdefault("KN_CACHE_DIR", folder)
+        for family in args.families or FAMILIES:
+            _judge_family(family, args, tally)
     _say(str(tally))
-    return 2 if not all(sound) else int(not args.known and not tally.suffices)
+    return int(not args.known and not tally.suffices)
 
 
 def _share(part: int, whole: int) -> str:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kn_cuda import source
-from kn_cuda.builder import KernelBuilder
-from kn_cuda.calls import Launch
 from kn_cuda.source import KernelSource
 from kn_graph.errors import CompileError, InternalError
-from kn_plan.layout import StridedLayout
-from kn_plan.plan import Operand
-from tests.cuda.run import SEEDS, host_backend, needs_compiler, run_launch
+from tests.cuda.planted import launch_of, results, text_of
+from tests.cuda.run import host_backend, needs_compiler
 
 pytestmark = needs_compiler
 
-COUNT = 64
 MISTAKES = (
     "read_too_early",
     "write_too_early",
@@ -42,29 +37,7 @@ MISTAKES = (
 
 @pytest.fixture(autouse=True)
 def wrong_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parent / "kernels" / "wrong.cu").read_text()
-    known = source.kernel_text
-    monkeypatch.setattr(source, "kernel_text", lambda f: text if f == "wrong.cu" else known(f))
-
-
-def launch_of(entry: str, *, wrong: bool) -> Launch:
-    dense = StridedLayout.contiguous((COUNT,))
-    b = KernelBuilder("wrong", entry, COUNT)
-    b.constant("WRONG", wrong)
-    b.reads("x", Operand(0, dense), "float")
-    b.writes("y", Operand(1, dense), "float")
-    b.number("count", 40)
-    return b.launch(1, shared=4 * COUNT)
-
-
-def results(launch: Launch) -> list[bytes]:
-    """Return what two orders of threads give.
-
-    Raises:
-        InternalError: the shim saw what is wrong.
-    """
-    x, y = np.arange(COUNT, dtype=np.float32), np.full(COUNT, np.nan, np.float32)
-    return [run_launch(launch, [x, y], seed=seed)[1].tobytes() for seed in SEEDS]
+    monkeypatch.setattr(source, "kernel_text", text_of)
 
 
 def is_caught(entry: str) -> bool:
