@@ -180,6 +180,12 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "sort",
+        "const Index to = i - own + (other < end ? low - other : 0);",
+        "const Index to = i - own + (other <= end ? low - other : 0);",
+        "where other is n.length there is no other run, and low is other: the difference is 0",
+    ),
+    Equivalent(
+        "sort",
         "if (to < n.count) p.y[line + pair + to] = place;",
         "if (to <= n.count) p.y[line + pair + to] = place;",
         "a place of the same pair behind n.count, where nobody looks",
