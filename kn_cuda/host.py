@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import RLock
 from time import perf_counter
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -101,6 +102,9 @@ class HostBackend:
         self.arch, self.seed, self._command = arch, seed, (compiler, *FLAGS, *flags)
         self._cache = DiskCache(folder or cache_folder() / "host", ".so.kn")
         self._functions: dict[str, Any] = {}
+        # sanitizers and debuggers look names up in the files as long as these are there
+        self._loaded = Path(tempfile.mkdtemp(prefix="kn-host-"))
+        finalize(self, shutil.rmtree, self._loaded, ignore_errors=True)
         self._lock = RLock()
         self.allocations = 0
         self._memory = FencedMemory(OTHER_PATTERN if seed else PATTERN, at_end=bool(seed))
@@ -121,12 +125,18 @@ class HostBackend:
             text = f'#include "host.h"\n{unit_text(missing)}'
             shim = "".join((SHIM / name).read_text() for name in SHIM_FILES)
             key = key_of(*self._command, shim, text)
-            library = _load(self._cache.get(key, lambda: self._compiled(text)))
+            library = self._load(key, self._cache.get(key, lambda: self._compiled(text)))
             for k in missing:
                 function = getattr(library, k.name)
                 function.restype = ctypes.c_char_p
                 self._functions[k.name] = function
             return len({k.name for k in missing})
+
+    def _load(self, key: str, payload: bytes) -> ctypes.CDLL:
+        """Load a shared library that is bytes."""
+        path = self._loaded / f"{key}.so"
+        path.write_bytes(payload)
+        return ctypes.CDLL(str(path))
 
     def _compiled(self, text: str) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
@@ -268,14 +278,6 @@ class _ArrayInterface:
 
     __array_interface__: dict[str, Any]
     owner: Any
-
-
-def _load(payload: bytes) -> ctypes.CDLL:
-    """Load a shared library that is bytes; its file may go as soon as it is loaded."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "unit.so"
-        path.write_bytes(payload)
-        return ctypes.CDLL(str(path))
 
 
 def _bytes_at(address: int, nbytes: int) -> Array:

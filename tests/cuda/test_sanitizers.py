@@ -80,3 +80,4 @@ def test_what_is_planted_is_found(sanitizer: str, entry: str, message: str) -> N
     wrong = sanitized(sanitizer, "-m", "tests.cuda.planted", entry, "--wrong")
     assert wrong.returncode == FOUND
     assert message in wrong.stderr
+    assert "wrong.cu:" in wrong.stderr
