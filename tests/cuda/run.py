@@ -74,7 +74,7 @@ class Apart(Evaluation):
         buffers, roots = self.skeleton.lowering.buffers, self.skeleton.roots
         made = {
             root: self.backend.allocate(evaluate(buffers[root].nbytes, self.env))
-            for root in (*bound.stage.arena.members, *bound.stage.temporaries)
+            for root in (*bound.stage.memory.members, *bound.stage.memory.temporaries)
         }
         for number, root in enumerate(roots):
             if root in made:

@@ -107,8 +107,8 @@ def test_temporaries_lie_apart() -> None:
     ready = run.ready(g, {})
     evaluation = run.evaluation(run, ready, RandomStreams(0))
     evaluation.take([np.ones((40, 5001), np.float32)])
-    evaluation.lay_out(ready.first, host_backend().allocate(ready.first.nbytes))
-    found = [evaluation.addresses[place] for place in ready.first.in_block]
+    evaluation.lay_out(ready.first, host_backend().allocate(ready.first.memory.nbytes))
+    found = [evaluation.addresses[place] for place in ready.first.stage.in_block]
     assert len(found) == len(set(found)) > 0
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import spec_from_file_location
@@ -102,12 +102,12 @@ class StandIn:
         )
         assert error == 0, self.trouble
 
-    def know(self, kernels: Sequence[KernelSource], compiled: Compiled) -> None:
+    def know(self, kernels: Sequence[KernelSource], compiled: Mapping[str, Compiled]) -> None:
         """Compile kernels for the host too, which are those that launches run."""
         self._host.prepare(kernels)
         for k in kernels:
             count = sum(prod(field.shape) for field in k.numbers)
-            used = compiled.usage[k.name]
+            used = compiled[k.name].usage
             self._driver.kn_standin_kernel(
                 k.name.encode(),
                 ctypes.cast(self._host._functions[k.name], ctypes.c_void_p),
@@ -189,7 +189,7 @@ def pytest_configure() -> None:
     _opened.append(standin)
     compile_ = Compiler.compile
 
-    def compiled(self: Compiler, kernels: Sequence[KernelSource]) -> Compiled:
+    def compiled(self: Compiler, kernels: Sequence[KernelSource]) -> dict[str, Compiled]:
         made = compile_(self, kernels)
         standin.know(kernels, made)
         return made
