@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 
 from kn_cuda import CudaExecutor, selftest
 from kn_cuda.array import DeviceArray
+from kn_cuda.backend import VECTOR_BYTES
 from kn_cuda.calls import Gemm
 from kn_cuda.cublas_backend import Cublas
 from kn_cuda.cupy_backend import CupyBackend
@@ -143,6 +145,19 @@ def test_state_goes_on_in_graphs(gpu: CupyBackend) -> None:
             call.run()
         want = cpu_eval_graph(run.graph, {**given, "state": want})["after"]
         close(call.outputs["after"].numpy(), want)
+
+
+def test_what_a_graph_reads_outlives_all_but_the_call(gpu: CupyBackend) -> None:
+    x, graphs = numbers(64, 256), (product(), counted())
+    calls = [CudaExecutor(graphs[0], gpu).bind([x]), CudaExecutor(graphs[1], gpu).bind(feeds())]
+    gc.collect()
+    spoilt = [gpu.allocate(n) for n in (1 << k for k in range(9, 20)) for _ in range(4)]
+    for memory in spoilt:
+        gpu.write(memory.address, np.full(memory.nbytes, 0xFF, np.uint8))
+    for graph, call, given in zip(graphs, calls, ({"x": x}, feeds()), strict=True):
+        call.run()
+        for name, want in cpu_eval_graph(graph, given).items():
+            close(call.outputs[name], want)
 
 
 def test_libraries_are_captured_too(gpu: CupyBackend, standin: StandIn) -> None:
@@ -332,6 +347,9 @@ def test_memory_at_no_multiple_of_16_bytes_is_copied(gpu: CupyBackend, cupy: Any
     whole = cupy.empty(x.shape, np.float32)
     whole.set(x)
     past = whole[1:].reshape(2, 3, 8)
+    adopted = gpu.adopt(past)
+    assert adopted is not None
+    assert adopted.memory.address % VECTOR_BYTES == 0
     want = cpu_eval_graph(run.graph, [x[1:].reshape(2, 3, 8), new])
     close(run.eval([past, new])["present"], want["present"])
 
