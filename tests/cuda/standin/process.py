@@ -24,12 +24,14 @@ import pytest
 from kn_cuda import HostBackend, cudnn_backend
 from kn_cuda.conv_graph import ConvGraph
 from kn_cuda.cudnn_graph import CudnnConv
+from kn_cuda.cupy_backend import CupyBackend
+from kn_cuda.device import cuda_device
 from kn_cuda.host_conv import convolve, places
 from kn_cuda.nvrtc import Compiled, Compiler
 from kn_cuda.source import KernelSource
 from tests.cuda.standin.build import BLAS, DRIVER, LIGHT, RUNTIME
 
-__all__ = ["StandIn", "pytest_configure", "standin"]
+__all__ = ["StandIn", "cupy", "gpu", "pytest_configure", "standin"]
 
 MODULE = "cupy_backends.cuda.api.runtime"
 ARCH, MEMORY = 90, 256 << 20
@@ -201,6 +203,18 @@ def pytest_configure() -> None:
     Compiler.compile = compiled  # type: ignore[method-assign]
     sys.modules["cudnn"] = _Frontend()
     vars(cudnn_backend)["cudnn_conv"] = convolution
+
+
+@pytest.fixture(scope="session")
+def gpu() -> CupyBackend:
+    """Return the GPU."""
+    return cuda_device()
+
+
+@pytest.fixture
+def cupy(gpu: CupyBackend) -> Any:
+    """Return CuPy."""
+    return gpu._cupy
 
 
 @pytest.fixture
