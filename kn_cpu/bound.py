@@ -13,6 +13,7 @@ from kn_cpu.native import STEP, BoundSteps, NativeLibrary
 from kn_cpu.program import NativeRun, Skeleton, Stage
 from kn_cpu.trial import ThreadTrial
 from kn_graph.dim import Symbol
+from kn_graph.random_bits import RandomStreams
 from kn_plan.stage_memory import StagePlaces
 
 __all__ = ["BoundRun", "BoundStage", "bind_stage"]
@@ -119,6 +120,10 @@ class BoundStage:
     def clear_status(self, block: Array) -> None:
         """Get ready for a run."""
         block[self.memory.status : self.memory.nbytes] = 0
+
+    def draw(self, block: Array, streams: RandomStreams) -> None:
+        """Say which random numbers a run takes."""
+        block[self.memory.draw : self.memory.status] = self.memory.drawn(streams).view(np.uint8)
 
     def check_status(self, block: Array, env: Mapping[Symbol, int]) -> None:
         """Look at what kernels left.

@@ -43,6 +43,8 @@ def is_direct(skeleton: Skeleton) -> bool:
     segments = [s for stage in skeleton.stages for s in stage.segments]
     if len(skeleton.stages) != 1 or len(segments) != 1 or not isinstance(segments[0], NativeRun):
         return False
+    if skeleton.stages[0].memory.draws:  # which numbers are next is said anew each time
+        return False
     uses = Counter(o.buffer for o in plan.outputs.values())
     for operand in plan.outputs.values():
         b = plan.buffers[operand.buffer]

@@ -75,6 +75,8 @@ class Evaluation(PlanRun):
         runs, checked = iter(bound.runs), bool(bound.memory.statuses)
         if checked:
             bound.clear_status(block.data)
+        if bound.memory.draws:
+            bound.draw(block.data, self.streams)
         for segment in bound.stage.segments:
             if isinstance(segment, NativeRun):
                 self._native(next(runs), block)

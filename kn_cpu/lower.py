@@ -16,6 +16,7 @@ from kn_cpu.steps.matmul import matmul
 from kn_cpu.steps.nms import kept_boxes
 from kn_cpu.steps.norm import norm, softmax
 from kn_cpu.steps.pool import pool
+from kn_cpu.steps.random import random
 from kn_cpu.steps.recurrent import recurrent
 from kn_cpu.steps.reduce import arg_reduce, reduce, reduce_to
 from kn_cpu.steps.resize import resize
@@ -36,6 +37,7 @@ from kn_graph.ops.matmul import MatMul
 from kn_graph.ops.nms import KeptBoxes
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.pool import Pool
+from kn_graph.ops.random import Random
 from kn_graph.ops.recurrent import Recurrent
 from kn_graph.ops.reduce import ArgReduce, Reduce, ReduceTo
 from kn_graph.ops.resize import Resize
@@ -69,6 +71,7 @@ WRITERS: Mapping[type[Op], Callable[[Lowering, Step, Any], Calls]] = {
     Norm: widened(norm, FLOATS),
     Pad: pad,
     Pool: widened(pool, FLOATS),
+    Random: random,
     Recurrent: widened(recurrent, FLOATS),
     Reduce: widened(reduce, NUMBERS),
     ReduceTo: widened(reduce_to, NUMBERS),

@@ -16,7 +16,7 @@ from kn_cpu.memory import as_bytes
 from kn_cpu.native import NativeLibrary
 from kn_graph.dim import Symbol, symbols_of
 from kn_plan.binding import Binder, NumberTable
-from kn_plan.calls import Constant, ControlStep, HostStep, Refusal, Status, Table
+from kn_plan.calls import Constant, ControlStep, Draw, HostStep, Refusal, Status, Table
 from kn_plan.memory import Arena, arenas
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Home, Operand, Plan, Step
@@ -265,6 +265,8 @@ class _RunWriter:
                 self.tables.append((place, pointer))
             elif isinstance(pointer, Status):
                 self.arena[place] = self.stage.memory.add_status(pointer, step)
+            elif isinstance(pointer, Draw):
+                self.arena[place] = self.stage.memory.add_draw(pointer)
             self.offsets.append(table.add(offset))
             self.fixed.append(address)
 

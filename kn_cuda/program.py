@@ -190,8 +190,7 @@ class _StageWriter:
 
     skeleton: Skeleton
     memory: MemoryWriter
-    statuses: dict[int, int] = field(default_factory=dict)
-    draws: list[int] = field(default_factory=list)
+    told: dict[int, int] = field(default_factory=dict)
     tables: list[tuple[int, Table]] = field(default_factory=list)
 
     def write(self, lowered: Sequence[tuple[Step, Calls | Refusal]]) -> Stage:
@@ -214,9 +213,7 @@ class _StageWriter:
         """Return what lies in the block, by the place in the list of addresses."""
         here = {*self.memory.arena.members, *self.memory.temporaries}
         roots, place = self.skeleton.roots, self.skeleton.address_of_buffer
-        held = {place(b): root for b, root in enumerate(roots) if root in here}
-        draws = enumerate(self.draws, len(roots) + len(self.statuses))
-        return held | self.statuses | {place: number for number, place in draws}
+        return {place(b): root for b, root in enumerate(roots) if root in here} | self.told
 
     def _table_symbols(self, lowered: Sequence[tuple[Step, Calls | Refusal]]) -> set[Symbol]:
         """Return what tables may depend on: all sizes of their steps."""
@@ -265,9 +262,8 @@ class _StageWriter:
         if isinstance(pointer, Table):
             self.tables.append((place, pointer))
         elif isinstance(pointer, Draw):
-            self.draws.append(place)
-            self.memory.draws.append(pointer)
+            self.told[place] = self.memory.add_draw(pointer)
         else:
             assert isinstance(pointer, Status)
-            self.statuses[place] = self.memory.add_status(pointer, step)
+            self.told[place] = self.memory.add_status(pointer, step)
         return place

@@ -86,10 +86,8 @@ class StageMemory:
         draw = allocation.total + -(-workspace // ALIGNMENT) * ALIGNMENT
         status = draw + DRAW_BYTES * len(self.draws)
         nbytes = status + STATUS_BYTES * len(self.statuses)
-        places[self.count :] = [
-            *range(status, nbytes, STATUS_BYTES),
-            *range(draw, status, DRAW_BYTES),
-        ]
+        words = [*range(status, nbytes, STATUS_BYTES), *range(draw, status, DRAW_BYTES)[::-1]]
+        places[self.count :] = words
         return StagePlaces(self.statuses, self.draws, allocation, places, nbytes, status, draw)
 
 
@@ -101,7 +99,8 @@ class StagePlaces:
         statuses: see `StageMemory`.
         draws: likewise.
         allocation: of the buffers that are born here.
-        places: offset in the block of each buffer that lies in it, of each status, of each draw.
+        places: offset in the block of each buffer that lies in it, then of each status; from the
+            end, of each draw.
         nbytes: of the block.
         status: where the statuses begin.
         draw: where the draws begin.
@@ -191,6 +190,11 @@ class MemoryWriter:
         """Make room for what a kernel tells; return its number in `StagePlaces.places`."""
         self.statuses.append((status, step))
         return len(self.buffers) + len(self.statuses) - 1
+
+    def add_draw(self, draw: Draw) -> int:
+        """Make room for what a kernel is told; return its number in `StagePlaces.places`."""
+        self.draws.append(draw)
+        return -len(self.draws)
 
     def memory(self) -> StageMemory:
         """Return everything."""

@@ -12,10 +12,11 @@ from kn_cuda import ARCHITECTURES, CudaExecutor, CudaOptions
 from kn_graph import Graph, Value, cpu_eval_graph, load_graph_from_onnx_bytes
 from kn_graph.dim import Size, size_min
 from kn_graph.dtype import DType
-from kn_graph.ops.random import SIGNIFICANT_BITS, Distribution
+from kn_graph.ops.random import Distribution
 from kn_graph.random_bits import RandomStreams
 from kn_graph.reference import eval_drawing
 from kn_graph.types import TensorType, ValueType
+from tests.cpu.test_random import assert_equal, draws, ones
 from tests.cuda.run import SEEDS, assert_clean, host_backend, launched, needs_compiler
 from tests.ops.examples_control import body
 from tests.ops.single_node import node_model
@@ -23,35 +24,6 @@ from tests.ops.single_node import node_model
 pytestmark = needs_compiler
 
 Array = np.ndarray[Any, Any]
-
-DTYPES = list(SIGNIFICANT_BITS)
-
-
-def draws(distribution: Distribution, *, key: int | None = None) -> Graph:
-    """Return a graph of n numbers of each type, and of some behind a program."""
-    g = Graph("draws")
-    n = g.symbol("n", lo=0)
-    x = g.input("x", "float32", [n, 3])
-    for dtype in DTYPES:
-        g.output(dtype.text, g.random(distribution, (n, 3), dtype, key=key))
-    g.output("scaled", g.random(distribution, (n, 3), key=key) * 2.0 + x)
-    turned = g.permute(g.random(distribution, (3, n), key=key), (1, 0))
-    g.output("sum", x + turned)
-    return g
-
-
-def ones(rows: int) -> dict[str, Array]:
-    return {"x": np.ones((rows, 3), np.float32)}
-
-
-def assert_equal(got: dict[str, Any], want: dict[str, Any]) -> None:
-    """Compare bits; but of float64, whose logarithm and cosine libraries round differently."""
-    assert got.keys() == want.keys()
-    for name, x in want.items():
-        if name == "float64":
-            np.testing.assert_allclose(got[name], x, rtol=1e-14, atol=1e-15)
-        else:
-            np.testing.assert_array_equal(got[name], x, err_msg=name)
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "normal"])
