@@ -100,6 +100,7 @@ TESTS = {
     "norm": ("test_norm",),
     "pool": ("test_pool",),
     "prelude": ("test_norm", "test_reduce", "test_copy", "test_scalar"),
+    "random": ("test_random",),
     "recurrent": ("test_recurrent",),
     "reduce": ("test_reduce",),
     "resize": ("test_resize",),
