@@ -197,21 +197,17 @@ class Evaluation(PlanRun):
         """Return a copy of an operand in host memory."""
         b = self.plan.buffers[operand.buffer]
         assert b.dtype is not None
-        layout: Any = operand.layout.at(self.env)
+        layout = operand.layout.at(self.env)
         if 0 in layout.sizes:
             return np.empty(layout.sizes, b.dtype.numpy)
         constant = self.plan.constants.get(operand.buffer)
         if constant is not None:
-            flat = np.ascontiguousarray(constant).reshape(-1)
-            low = 0
-        else:
-            low, high = layout.span
-            size = b.dtype.itemsize
-            address = self._address(operand.buffer) + low * size
-            flat = self._download(address, (high - low + 1) * size).view(b.dtype.numpy)
-        strides = [s * flat.itemsize for s in layout.strides]
-        start = flat[layout.offset - low :]
-        return np.lib.stride_tricks.as_strided(start, layout.sizes, strides, writeable=False)
+            return layout.of(np.ascontiguousarray(constant).reshape(-1))
+        span: Any = layout.span
+        (low, high), size = span, b.dtype.itemsize
+        address = self._address(operand.buffer) + low * size
+        flat = self._download(address, (high - low + 1) * size).view(b.dtype.numpy)
+        return layout.of(flat, low)
 
     def _result(self, operand: Operand) -> Any:
         if operand.buffer in self.objects:
@@ -276,9 +272,7 @@ class Evaluation(PlanRun):
             return
         (low, high), size = layout.span, found.itemsize
         whole = self._download(address + low * size, (high - low + 1) * size)
-        start = whole.view(found.dtype)[layout.offset - low :]
-        strides = [s * size for s in layout.strides]
-        np.copyto(np.lib.stride_tricks.as_strided(start, found.shape, strides), found)
+        np.copyto(layout.of(whole.view(found.dtype), low), found)
         self._write(address + low * size, whole)
 
     def run(self, body: Graph, inputs: Sequence[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kn_cuda.types import compute_type, storage_type, wide
+from kn_cuda.types import SMALL_FLOATS, compute_type, storage_type, wide
 from kn_graph.dtype import DType, Kind
 from kn_graph.ops.elementwise import Binary, BitCast, Cast, Compare, Select, Unary
 from kn_graph.scalar import c_literal, c_statements, scalar_function
@@ -20,6 +20,8 @@ from kn_plan.calls import UnsupportedError
 from kn_plan.program import Instruction, ScalarProgram
 
 __all__ = ["literal", "program_function"]
+
+BYTE = 8
 
 _CLOSED = frozenset(
     {"neg", "abs", "min", "max", "sign", "floor", "ceil", "trunc", "round_even", "relu", "fmod"}
@@ -91,6 +93,8 @@ class _Writer:
         common = dtypes[row.signature.typed]
         if row.signature.gives_bool or op.fn in _CLOSED:
             return result
+        if common.is_int and common.bits < BYTE:
+            raise UnsupportedError(f"there is no kernel for {op.fn} of {common}")
         return _rounded(result, common)
 
     def select(self, op: Select, operands: Sequence[str], dtypes: Sequence[DType]) -> str:
@@ -106,10 +110,14 @@ class _Writer:
             return x
         if target is DType.BOOL:
             return f"{x} != 0"
+        if target.is_int and target.bits < BYTE:
+            return _low_bits(x, source, target)
         if target.is_int:
-            return _whole(x, source, target) if source.is_float else f"({storage_type(target)}){x}"
+            return _whole(x, source, target) if source.is_float else f"({compute_type(target)}){x}"
         if target is DType.FLOAT16 and source is DType.FLOAT64:
             return f"widened(to_half({x}))"
+        if target in SMALL_FLOATS:
+            return _small(x, source, target, op.saturate)
         return _rounded(f"({compute_type(target)}){x}", target)
 
     def bit_cast(self, op: BitCast, operands: Sequence[str], dtypes: Sequence[DType]) -> str:
@@ -153,6 +161,25 @@ def _whole(x: str, source: DType, target: DType) -> str:
     if target is DType.UINT64:
         function = "whole_u64"
     return f"({storage_type(target)}){function}({x})"
+
+
+def _low_bits(x: str, source: DType, target: DType) -> str:
+    """Return the low bits of a number, of which a signed type takes the first for the sign."""
+    whole = f"whole_64({x})" if source.is_float else f"int64_t({x})"
+    if target.kind is Kind.UINT:
+        return f"uint8_t({whole} & {(1 << target.bits) - 1})"
+    half = 1 << (target.bits - 1)
+    return f"int8_t((({whole} & {2 * half - 1}) ^ {half}) - {half})"
+
+
+def _small(x: str, source: DType, target: DType, saturate: bool) -> str:
+    """Return a number as a float of 8 bits holds it."""
+    if source is DType.FLOAT64:
+        raise UnsupportedError(f"there is no kernel that rounds {source} to {target} once")
+    number = f"(float){x}"
+    if saturate:
+        number = f"Small<{storage_type(target)}>::clamped({number})"
+    return _rounded(number, target)
 
 
 _WRITERS: Mapping[type, Callable[..., str]] = {

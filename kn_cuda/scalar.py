@@ -8,7 +8,7 @@ from kn_cuda.axes import blocks_for, divides, in_order, joined
 from kn_cuda.builder import KernelBuilder
 from kn_cuda.calls import Launch
 from kn_cuda.expression import program_function
-from kn_cuda.types import compute_type, storage_type, wide
+from kn_cuda.types import FEW_BITS, SMALL_FLOATS, compute_type, storage_type, wide
 from kn_graph.dim import Size, ceildiv, size_prod
 from kn_graph.dtype import DType
 from kn_graph.types import Shape
@@ -71,6 +71,7 @@ def scalar_launch(
 _BYTES = {
     **{storage_type(d): d.itemsize for d in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)},
     **{f"{sign}int{8 * n}_t": n for sign in ("", "u") for n in (1, 2, 4)},
+    **{storage_type(d): 1 for d in SMALL_FLOATS | FEW_BITS},
     "bool": 1,
 }
 

@@ -112,11 +112,7 @@ class _Folding:
 
     def _view(self, operand: Operand) -> Array:
         flat = np.ascontiguousarray(self.constants[operand.buffer]).reshape(-1)
-        layout: Any = operand.layout
-        if 0 in layout.sizes:
-            return np.empty(layout.sizes, flat.dtype)
-        strides = [s * flat.itemsize for s in layout.strides]
-        return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.sizes, strides)
+        return operand.layout.of(flat)
 
     def _store(self, operand: Operand, result: Array) -> None:
         """Put a result where readers of the buffer look for it."""

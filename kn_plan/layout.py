@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
 
 from kn_graph.dim import Size, Symbol, evaluate, exact_div, size_max, size_min, size_prod
 from kn_graph.dim_facts import provably_eq, provably_ge
 from kn_graph.types import Shape
 
 __all__ = ["StridedLayout", "Viewed"]
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,23 @@ class StridedLayout:
     def numbers(self) -> tuple[Size, ...]:
         """Sizes, strides and offset, in this order."""
         return (*self.sizes, *self.strides, self.offset)
+
+    def of(self, flat: Array, shift: int = 0) -> Array:
+        """Return the elements that lie in dense memory, as a view.
+
+        Args:
+            flat: one axis of elements.
+            shift: how many elements in front of them are not there.
+        """
+        sizes, strides, offset = (cast("Any", n) for n in (self.sizes, self.strides, self.offset))
+        if 0 in sizes:
+            return np.empty(sizes, flat.dtype)
+        unit = flat.itemsize
+        # as bytes: NumPy cannot name all types of 8 bits
+        memory = flat.view(np.uint8).data
+        return np.ndarray(
+            sizes, flat.dtype, memory, (offset - shift) * unit, [s * unit for s in strides]
+        )
 
     def at(self, env: Mapping[Symbol, int]) -> StridedLayout:
         """Return the layout with numbers for symbols."""

@@ -79,12 +79,8 @@ class StepLowering(ABC, Generic[Call]):
         """Return the elements of an operand, where they are a constant; perhaps a copy."""
         if not self.is_constant(operand):
             return None
-        layout: Any = operand.layout
         flat = np.ascontiguousarray(self.constants[operand.buffer]).reshape(-1)
-        strides = [s * flat.itemsize for s in layout.strides]
-        if 0 in layout.sizes:
-            return np.empty(layout.sizes, flat.dtype)
-        return np.lib.stride_tricks.as_strided(flat[layout.offset :], layout.sizes, strides)
+        return operand.layout.of(flat)
 
 
 Low = TypeVar("Low", bound=StepLowering[Any])

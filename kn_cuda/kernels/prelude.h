@@ -65,11 +65,73 @@ KN_FN bfloat_t to_bfloat(float x) {
     const uint32_t even = 0x7fff + (bits >> 16 & 1);
     return {uint16_t(x != x ? 0x7fff : (bits + even) >> 16)};
 }
+
+// ---- numbers of 8 bits --------------------------------------------------------------------------
+
+// A float with M bits of mantissa: MOST is the code of the largest number, BEYOND that of what is
+// larger, NONE that of NaN. With a code of 0x80 for NaN there is no -0.
+template <int M, int BIAS, unsigned MOST, unsigned BEYOND, unsigned NONE> struct small_t { uint8_t bits; };
+using float8e4m3fn_t = small_t<3, 7, 0x7e, 0x7f, 0x7f>;
+using float8e4m3fnuz_t = small_t<3, 8, 0x7f, 0x80, 0x80>;
+using float8e5m2_t = small_t<2, 15, 0x7b, 0x7c, 0x7e>;
+using float8e5m2fnuz_t = small_t<2, 16, 0x7f, 0x80, 0x80>;
+
+template <int M, int BIAS, unsigned MOST, unsigned BEYOND, unsigned NONE>
+KN_FN float widened(small_t<M, BIAS, MOST, BEYOND, NONE> x) {
+    const uint32_t size = x.bits & 0x7f, sign = uint32_t(x.bits & 0x80) << 24;
+    if (NONE == 0x80 ? x.bits == NONE : size > MOST)
+        return __uint_as_float(size == BEYOND && BEYOND != NONE ? 0x7f800000 | sign : 0x7fc00000);
+    const float least = __uint_as_float(uint32_t(128 - BIAS - M) << 23);  // of all that are not 0
+    const uint32_t normal = (size << (23 - M)) + (uint32_t(127 - BIAS) << 23);
+    return __uint_as_float((size >> M ? normal : __float_as_uint(float(size) * least)) | sign);
+}
+
+// A signed integer in the low bits of a byte.
+template <int BITS> struct few_t { uint8_t bits; };
+using int4_t = few_t<4>;
+using int2_t = few_t<2>;
+
+template <int BITS> KN_FN int8_t widened(few_t<BITS> x) {
+    const int half = 1 << (BITS - 1);
+    return int8_t(((x.bits & (2 * half - 1)) ^ half) - half);
+}
+
+template <class S> struct Small;
+template <int M, int BIAS, unsigned MOST, unsigned BEYOND, unsigned NONE>
+struct Small<small_t<M, BIAS, MOST, BEYOND, NONE>> {
+    using Type = small_t<M, BIAS, MOST, BEYOND, NONE>;
+
+    KN_DEVICE static Type of(float x) {
+        const uint32_t bits = __float_as_uint(x), size = bits & 0x7fffffff;
+        uint32_t sign = bits >> 24 & 0x80, code;
+        if (size < uint32_t(128 - BIAS) << 23) {  // a multiple of the least number
+            code = uint32_t(rint(__uint_as_float(size) * __uint_as_float(uint32_t(126 + BIAS + M) << 23)));
+        } else {
+            const uint32_t even = (1u << (22 - M)) - 1 + (size >> (23 - M) & 1);
+            code = ((size + even) >> (23 - M)) - (uint32_t(127 - BIAS) << M);
+            if (code > MOST) code = size > 0x7f800000 ? NONE : BEYOND;
+        }
+        if (NONE == 0x80 && (code == 0 || code == NONE)) sign = 0;
+        return {uint8_t(code | sign)};
+    }
+    KN_DEVICE static float most() { return widened(Type{uint8_t(MOST)}); }
+
+    // Of what is too large, the largest number is left.
+    KN_DEVICE static float clamped(float x) { return x > most() ? most() : x < -most() ? -most() : x; }
+};
+
 template <class T> KN_FN T widened(T x) { return x; }
 
 template <class T> KN_FN void put(T& slot, T x) { slot = x; }
 KN_FN void put(half_t& slot, float x) { slot = to_half(x); }
 KN_FN void put(bfloat_t& slot, float x) { slot = to_bfloat(x); }
+template <int BITS> KN_FN void put(few_t<BITS>& slot, int8_t x) {
+    slot.bits = uint8_t(x & ((1 << BITS) - 1));
+}
+template <int M, int BIAS, unsigned MOST, unsigned BEYOND, unsigned NONE>
+KN_FN void put(small_t<M, BIAS, MOST, BEYOND, NONE>& slot, float x) {
+    slot = Small<small_t<M, BIAS, MOST, BEYOND, NONE>>::of(x);
+}
 
 // the number that is left of a float when it is stored in a type
 template <class T> struct Rounded {
@@ -80,6 +142,12 @@ template <> struct Rounded<half_t> {
 };
 template <> struct Rounded<bfloat_t> {
     KN_DEVICE static float of(float x) { return widened(to_bfloat(x)); }
+};
+template <int M, int BIAS, unsigned MOST, unsigned BEYOND, unsigned NONE>
+struct Rounded<small_t<M, BIAS, MOST, BEYOND, NONE>> {
+    KN_DEVICE static float of(float x) {
+        return widened(Small<small_t<M, BIAS, MOST, BEYOND, NONE>>::of(x));
+    }
 };
 
 // ---- conversions --------------------------------------------------------------------------------
