@@ -147,7 +147,8 @@ def _step_faults(plan: Plan, step: Step) -> Iterator[str]:
 
 def _sizes(plan: Plan) -> Iterator[Fault]:
     """Check that sizes are known before a stage begins that needs them."""
-    known = set[Symbol]()
+    known, bound = set[Symbol](), plan.graph.size_sources.keys()
+    of_body = plan.graph.parent is not None  # others are bound around it, before it runs
     for stage in plan.stages:
         for index in stage:
             step = plan.steps[index]
@@ -155,7 +156,10 @@ def _sizes(plan: Plan) -> Iterator[Fault]:
             if late:
                 yield Fault(RULE, index, step.label, f"it does not find {_names(late)}")
             unknown = {
-                s for n in _needed(plan, step) for s in _found_while_running(n) if s not in known
+                s
+                for n in _needed(plan, step)
+                for s in _found_while_running(n)
+                if s not in known and not (of_body and s not in bound)
             }
             if unknown:
                 text = f"{_names(unknown)} is used before it is known"

@@ -58,8 +58,11 @@ def _legal(graph: Graph, env: Mapping[Symbol, int]) -> bool:
     sizes = {s for t in types if isinstance(t, TensorType) for s in t.shape}
     known = [s for s in sizes if symbols_of(s) <= env.keys()]
     repeats = repeats_of(live_nodes(graph, graph.outputs.values()))
-    return (
-        all(evaluate(s, env) >= 0 for s in known)
-        and all(c.holds(env) for c in graph.constraints if c.symbols <= env.keys())
-        and all(r.holds(env) for r in repeats if r.symbols <= env.keys())
-    )
+    try:
+        return (
+            all(c.holds(env) for c in graph.constraints if c.symbols <= env.keys())
+            and all(evaluate(s, env) >= 0 for s in known)
+            and all(r.holds(env) for r in repeats if r.symbols <= env.keys())
+        )
+    except ZeroDivisionError:  # one size is counted in another, which is 0
+        return False

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from kn_graph import DType, Graph, load_graph_from_onnx_bytes, optimize_graph
-from kn_graph.dim import Symbol, SymbolKind
+from kn_graph.dim import Symbol, SymbolKind, floordiv
 from kn_graph.errors import InternalError, KnError, SymbolError
 from kn_graph.variants import Call, open_call
 from kn_plan.check import CheckReport, check_plan
 from kn_plan.fault import Fault
 from kn_plan.memory import arenas
+from kn_plan.numbers import all_numbers
 from kn_plan.options import PlanOptions
 from kn_plan.plan import Plan
 from kn_plan.planner import plan_graph
@@ -192,3 +193,22 @@ def test_sizes_that_nobody_gave() -> None:
     assert list(check_plan(plan, {"n": 5}).assumed.values()) == [2]
     with pytest.raises(SymbolError, match="'n' has no number"):
         check_plan(plan)
+
+
+def test_a_body_may_use_sizes_that_are_found_around_it() -> None:
+    g = Graph("around")
+    x = g.input("x", "float32", ["n"])
+    found = g.nonzero(x)
+    body = Graph("body", parent=g)
+    v = body.input_of_type("found", found.type)
+    body.output("y", v * 2)
+    (count,) = g.size_sources
+    assert check_plan(plan_graph(body), {"n": 5}, found={count: 3}).ok
+
+
+def test_sizes_that_are_counted_in_others_are_not_0() -> None:
+    g = Graph("parts")
+    x = g.input("x", "float32", [12])
+    parts, wide = g.read_sizes(g.input("k", "int64", [2]))
+    g.output("y", g.iota(floordiv(x.shape[0], parts - 2) + wide))
+    assert all_numbers(g, {})[1] == {"k_0": 3, "k_1": 3}
