@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kn_graph.dim import Size, Symbol, SymbolKind, evaluate, symbols_of
+from kn_graph.ops.source import Input
 from kn_plan.fault import Fault
 from kn_plan.plan import Home, Operand, Plan, Step
 
@@ -147,7 +148,8 @@ def _step_faults(plan: Plan, step: Step) -> Iterator[str]:
 
 def _sizes(plan: Plan) -> Iterator[Fault]:
     """Check that sizes are known before a stage begins that needs them."""
-    known, bound = set[Symbol](), plan.graph.size_sources.keys()
+    bound = plan.graph.size_sources
+    known = {s for s, node in bound.items() if isinstance(node.op, Input)}
     of_body = plan.graph.parent is not None  # others are bound around it, before it runs
     for stage in plan.stages:
         for index in stage:

@@ -51,14 +51,15 @@ KN_DEVICE void nms_kept(const typename K::Pointers& p, const typename K::Numbers
             if (!kept[i * n.kept_strides[2]]) continue;  // the same for all threads
             const bool full = count >= p.limit[0];
             const Box box = box_of(i);
-            __syncthreads();  // all have seen what is written now, if it is full
-            for (Index j = i + (full ? 0 : 1) + Index(threadIdx.x); j < n.boxes; j += Index(blockDim.x))
+            for (Index j = i + 1 + Index(threadIdx.x); j < n.boxes; j += Index(blockDim.x))
                 if (full || (kept[j * n.kept_strides[2]] && box.overlaps(box_of(j), p.iou[0])))
                     kept[j * n.kept_strides[2]] = false;
             __syncthreads();
-            if (full) break;
+            if (full) {
+                if (threadIdx.x == 0) kept[i * n.kept_strides[2]] = false;
+                break;
+            }
             count++;
         }
-        __syncthreads();
     }
 }

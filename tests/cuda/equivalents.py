@@ -105,6 +105,13 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         "a slab behind the last product: all bytes of it are 0",
     ),
     Equivalent(
+        "nms",
+        "common *= end - begin > T(0) ? end - begin : T(0);",
+        "common *= end - begin > T(0) ? begin - end : T(0);",
+        "both of two factors change their sign, or one of them is 0, whose sign no comparison and no "
+        "sum with areas that are not 0 shows",
+    ),
+    Equivalent(
         "prelude",
         "return x < end ? uint64_t(whole_64(x)) : uint64_t(whole_64(x - end)) ^ "
         "0x8000000000000000ull;",

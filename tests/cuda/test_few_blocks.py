@@ -10,13 +10,14 @@ from kn_cuda import conv_kernel, conv_library, copy, gemm_kernel, reduction, row
 from kn_cuda.steps import attention as attention_steps
 from kn_cuda.steps import index as index_steps
 from kn_cuda.steps import layout as layout_steps
+from kn_cuda.steps import nms as nms_steps
 from kn_cuda.steps import pool as pool_steps
 from kn_cuda.steps import reduce as reduce_steps
 from kn_cuda.steps import resize as resize_steps
 from kn_cuda.steps import roi as roi_steps
 from kn_cuda.steps import sample as sample_steps
 from kn_cuda.steps import sort as sort_steps
-from kn_graph import Graph
+from kn_graph import DType, Graph
 from kn_graph.dim import Size, size_min
 from kn_graph.ops.attention import Attention
 from kn_graph.ops.conv import Conv
@@ -94,6 +95,17 @@ def test_one_block_pools_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(roi_steps, "blocks_for", one_block)
     case = RegionCase("float32", (4, 5), 1.0)
     check_graph(case.graph(), [case.feeds()])
+
+
+def test_one_block_chooses_boxes_of_all_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nms_steps, "MOST_BLOCKS", 1)
+
+    def build(g: Graph) -> Any:
+        boxes, scores = g.input("b", "float32", (2, "n", 4)), g.input("s", "float32", (2, 3, "n"))
+        limit, iou = g.scalar(9, DType.INT64), g.scalar(0.3, DType.FLOAT32)
+        return g.non_max_suppression(boxes, scores, limit, iou)
+
+    check(build, {"n": 300}, {"n": 0})
 
 
 def test_one_block_gathers_and_scatters(monkeypatch: pytest.MonkeyPatch) -> None:
