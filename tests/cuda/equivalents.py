@@ -108,8 +108,8 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         "nms",
         "common *= end - begin > T(0) ? end - begin : T(0);",
         "common *= end - begin > T(0) ? begin - end : T(0);",
-        "both of two factors change their sign, or one of them is 0, whose sign no comparison and no "
-        "sum with areas that are not 0 shows",
+        "both of two factors change their sign, or one of them is 0, whose sign no comparison "
+        "and no sum with areas that are not 0 shows",
     ),
     Equivalent(
         "prelude",
