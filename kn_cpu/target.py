@@ -8,7 +8,7 @@ from kn_graph.op import Op
 from kn_graph.ops.conv import Conv, ConvTranspose
 from kn_graph.ops.layout import Concat, Pad
 from kn_graph.ops.matmul import MatMul
-from kn_graph.ops.nonzero import NonZero
+from kn_graph.ops.nonzero import NonZero, Unique
 from kn_graph.ops.norm import Norm
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.resize import Resize
@@ -36,7 +36,7 @@ class CpuTarget:
 
     def expands(self, op: Op) -> bool:
         """Return whether kernels are faster than NumPy."""
-        return not isinstance(op, NonZero)
+        return not isinstance(op, (NonZero, Unique))
 
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a program may follow in the memory of the result."""

@@ -15,7 +15,7 @@ from kn_graph.ops.attention import Attention
 from kn_graph.ops.deform import DeformConv
 from kn_graph.ops.fold import Col2Im
 from kn_graph.ops.nms import NonMaxSuppression
-from kn_graph.ops.nonzero import NonZero
+from kn_graph.ops.nonzero import NonZero, Unique
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.reduce import Det
 from kn_graph.ops.resize import Resize
@@ -32,6 +32,7 @@ from kn_plan.expand.pool import pool
 from kn_plan.expand.reduce import det
 from kn_plan.expand.resize import resize
 from kn_plan.expand.signal import dft
+from kn_plan.expand.unique import unique
 from kn_plan.target import Target
 
 __all__ = ["EXPANSIONS", "Expansion", "expand_graph"]
@@ -52,6 +53,7 @@ EXPANSIONS: Mapping[type[Op], Expansion] = {
     NonZero: nonzero,
     Pool: pool,
     Resize: resize,
+    Unique: unique,
 }
 """How an operation is written as others."""
 

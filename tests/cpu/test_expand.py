@@ -7,7 +7,7 @@ import pytest
 from kn_cpu.executor import CpuExecutor
 from kn_graph import cpu_eval_graph
 from kn_graph.ops.nms import NonMaxSuppression
-from kn_graph.ops.nonzero import NonZero
+from kn_graph.ops.nonzero import NonZero, Unique
 from kn_graph.ops.signal import Dft
 from tests.cpu.steps import KERNELS, agree, at_ties
 from tests.ops.example import Example
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.skipif(KERNELS is None, reason="there are no native ker
 
 
 def _is_of_host(e: Example) -> bool:
-    return e.op is NonZero or ("float64" in e.note and e.op in (Dft, NonMaxSuppression))
+    return e.op in (NonZero, Unique) or ("float64" in e.note and e.op in (Dft, NonMaxSuppression))
 
 
 HOST = [e for e in EXPANDED if _is_of_host(e)]
-"""Products and boxes of float64 are NumPy's, and numbering what is not zero is as fast there."""
+"""Products and boxes of float64 are NumPy's, and numbering places is as fast there."""
 
 
 @pytest.mark.parametrize("example", [e for e in EXPANDED if e not in HOST], ids=name_of)

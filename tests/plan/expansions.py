@@ -9,7 +9,7 @@ from kn_graph.ops.attention import Attention, ScoresStage
 from kn_graph.ops.deform import DeformConv
 from kn_graph.ops.fold import Col2Im
 from kn_graph.ops.nms import NonMaxSuppression
-from kn_graph.ops.nonzero import NonZero
+from kn_graph.ops.nonzero import NonZero, Unique
 from kn_graph.ops.pool import Pool, PoolFunction
 from kn_graph.ops.reduce import Det
 from kn_graph.ops.resize import Resize, ResizeMode
@@ -119,6 +119,21 @@ def found(dtype: str, *shape: Any) -> Example:
     )
 
 
+def different(dtype: str, *shape: Any, ordered: bool = True) -> Example:
+    """Few different numbers; of floats, one of 0, -0 and NaN each."""
+
+    def build(g: Graph, x: Value) -> list[Value]:
+        y = x
+        if x.dtype.is_float:
+            y = g.unary("floor", x)
+            y = g.select(g.compare("gt", y, g.scalar(0, y.dtype)), g.sqrt(g.neg(y)), y)
+        return g.unique(y, None if len(shape) > 1 else 0, ordered=ordered)
+
+    sizes = ({"n": 30}, {"n": 1}, {"n": 0})
+    note = f"{dtype} {shape} {ordered}"
+    return Example(Unique, {"x": (dtype, shape)}, build, sizes, high=9, note=note)
+
+
 EXPANDED = [
     *(fourier(("n", 9, 2), 1, dtype) for dtype in (F, H, D)),
     fourier(("n", 16, 3, 1), 1, onesided=True),
@@ -161,6 +176,10 @@ EXPANDED = [
     found("bool", 3, "n", 5),
     found(H, "n", 2),
     found("uint8", 1, "n"),
+    different("int64", "n"),
+    different(F, 2, "n"),
+    different("uint8", "n", 3, ordered=False),
+    different(H, "n", ordered=False),
     pooled("max"),
     pooled("max", "int8"),
     pooled("sum"),
