@@ -148,20 +148,21 @@ def _step_faults(plan: Plan, step: Step) -> Iterator[str]:
 
 def _sizes(plan: Plan) -> Iterator[Fault]:
     """Check that sizes are known before a stage begins that needs them."""
-    bound = plan.graph.size_sources
-    known = {s for s, node in bound.items() if isinstance(node.op, Input)}
-    of_body = plan.graph.parent is not None  # others are bound around it, before it runs
+    sources = plan.graph.size_sources
+    # inputs, and what surrounds a body, are there before it runs
+    own = {s for s, n in sources.items() if not isinstance(n.op, Input)}
+    known = set[Symbol]()
     for stage in plan.stages:
         for index in stage:
             step = plan.steps[index]
-            late = {s for s in step.binds if plan.graph.size_sources.get(s) is not step.node}
+            late = {s for s in step.binds if sources.get(s) is not step.node}
             if late:
                 yield Fault(RULE, index, step.label, f"it does not find {_names(late)}")
             unknown = {
                 s
                 for n in _needed(plan, step)
                 for s in _found_while_running(n)
-                if s not in known and not (of_body and s not in bound)
+                if s in own and s not in known
             }
             if unknown:
                 text = f"{_names(unknown)} is used before it is known"

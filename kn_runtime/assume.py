@@ -68,7 +68,7 @@ def assumed_sizes(graph: Graph, known: Mapping[str, int]) -> dict[str, int]:
         if isinstance(v.type, TensorType) and v.type.shape
         for s in symbols_of(v.type.shape[0])
     }
-    pinned = {n: k for n, k in _pinned(graph).items() if n not in known}
+    pinned = {n: k for n, k in _pinned(graph).items() if n in graph.symbols and n not in known}
     free = [n for n in graph.symbols if n not in known and n not in pinned]
     within = _body_constraints(graph)
     equal = _equal(free, [*graph.constraints, *within], first)
