@@ -176,7 +176,7 @@ class CpuExecutor:
         skeleton = self.skeleton(graph)
         check_guards(graph, env)
         pending = check_constraints(graph.constraints, env)
-        skeleton.plan.check_repeats(env)
+        skeleton.plan.required.check_repeats(env)
         first, direct = self.stages.at(skeleton, 0, env), None
         if self._is_direct[skeleton]:
             shapes = [x.shape for x in arrays]

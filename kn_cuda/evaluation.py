@@ -56,7 +56,7 @@ class Evaluation(PlanRun):
         try:
             for index in range(len(self.skeleton.stages)):
                 if index:  # sizes are known that were not when it began
-                    self.plan.check_repeats(self.env)
+                    self.plan.required.check_repeats(self.env)
                 bound = self._bound(index)
                 block = self.executor.blocks.take(bound.memory.nbytes)
                 blocks.append(block)

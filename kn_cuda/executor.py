@@ -329,7 +329,7 @@ class CudaExecutor:
         loaded = self.loaded(graph)
         check_guards(graph, env)
         pending = check_constraints(graph.constraints, env)
-        loaded.skeleton.plan.check_repeats(env)
+        loaded.skeleton.plan.required.check_repeats(env)
         return Ready(loaded, env, self.stages.at(loaded.skeleton, 0, env), pending)
 
 

@@ -19,6 +19,7 @@ from kn_graph.value import Node
 from kn_plan.layout import StridedLayout
 from kn_plan.program import ScalarProgram
 from kn_plan.repeat import Repeat
+from kn_plan.required import Required
 
 __all__ = ["Buffer", "Home", "Operand", "Plan", "Step"]
 
@@ -161,15 +162,10 @@ class Plan:
                 start = i + 1
         return (*found, range(start, len(self.steps)))
 
-    def check_repeats(self, env: Mapping[Symbol, int]) -> None:
-        """Check the sizes that are known before steps run.
-
-        Raises:
-            ExecutionError: an axis of another size than 1 would be repeated.
-        """
-        for repeat in self.repeats:
-            if repeat.symbols <= env.keys():
-                repeat.check(env)
+    @cached_property
+    def required(self) -> Required:
+        """What has to hold for sizes."""
+        return Required(list(self.graph.constraints), self.repeats)
 
     def root(self, buffer: int) -> int:
         """Return the buffer whose memory one has in the end."""

@@ -89,7 +89,7 @@ class Replay(RunContext):
     def outputs(self) -> dict[str, Any]:
         """Run all stages and return the results by name."""
         for stage, arena in zip(self.plan.stages, self.arenas, strict=True):
-            self.plan.check_repeats(self.env)
+            self.plan.required.check_repeats(self.env)
             allocation = arena.allocate(self.plan, self.env)
             block = np.zeros(allocation.total, np.uint8)
             owner = np.full(allocation.total, NOBODY, np.int32)

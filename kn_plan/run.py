@@ -13,7 +13,6 @@ from kn_graph.dim import Symbol
 from kn_graph.dim_facts import Constraint
 from kn_graph.errors import InternalError, KnError, OutOfMemoryError
 from kn_graph.random_bits import RandomStreams
-from kn_graph.reference import check_constraints
 from kn_plan.plan import Operand, Plan, Step
 
 __all__ = ["PlanRun"]
@@ -83,8 +82,8 @@ class PlanRun(RunContext, ABC):
             if step.binds:
                 self.bind_shapes(step.node, results)
                 if self.pending:
-                    where = f"node {step.label}: "
-                    self.pending = check_constraints(self.pending, self.env, where)
+                    where, required = f"node {step.label}: ", self.plan.required
+                    self.pending = required.check_constraints(self.pending, self.env, where)
         if step.program is not None:
             extras = [self._read(o) for o in step.extras]
             arrays = [np.asarray(r) for r in results] + extras
