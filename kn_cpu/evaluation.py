@@ -10,8 +10,8 @@ import numpy as np
 from kn_cpu.bound import BoundRun, BoundStage
 from kn_cpu.memory import Block, as_bytes
 from kn_cpu.program import NativeRun
-from kn_cpu.ready import Place, Ready
-from kn_graph.dim import evaluate, symbols_of
+from kn_cpu.ready import Known, Place, Ready
+from kn_graph.dim import evaluate
 from kn_graph.errors import OutOfMemoryError
 from kn_graph.graph import Graph
 from kn_graph.memory import available_bytes
@@ -43,6 +43,7 @@ class Evaluation(PlanRun):
         skeleton = ready.skeleton
         super().__init__(skeleton.plan, ready.env, skeleton.objects, ready.pending, streams)
         self.executor, self.ready, self.skeleton = executor, ready, skeleton
+        self._known, self._numbers = ready.known_with(self.env), len(self.env)
         self.memory: dict[int, Array] = {}  # of the caller, and what is as large as a step finds
         self.stages: list[tuple[BoundStage, Block]] = []
 
@@ -101,7 +102,10 @@ class Evaluation(PlanRun):
     def _result_memory(self, number: int) -> Array:
         """Return fresh memory for what the caller gets, or for what became known while it ran."""
         b = self.plan.buffers[number]
-        nbytes = evaluate(b.nbytes, self.env)
+        known = self._followed()
+        nbytes = known.nbytes.get(number)
+        if nbytes is None:
+            nbytes = known.nbytes[number] = evaluate(b.nbytes, self.env)
         most = self.executor.memory_limit
         if (nbytes > SMALL or most is not None) and nbytes > (limit := memory_limit(most)):
             raise OutOfMemoryError(f"{b.name} would take {nbytes:,} bytes; {limit:,} are available")
@@ -111,20 +115,26 @@ class Evaluation(PlanRun):
     def _elements(self, operand: Operand) -> Array:
         b = self.plan.buffers[operand.buffer]
         assert b.dtype is not None
-        place = self.ready.places.get(id(operand)) or self._place(operand, b.dtype.numpy.itemsize)
+        places = self._followed().places
+        place = places.get(id(operand))
+        if place is None:
+            place = places[id(operand)] = self._place(operand, b.dtype.numpy.itemsize)
         if 0 in place.shape:
             return np.empty(place.shape, b.dtype.numpy)
         base, start = self._base(operand.buffer)
         return np.ndarray(place.shape, b.dtype.numpy, base.data, start + place.start, place.strides)
 
     def _place(self, operand: Operand, itemsize: int) -> Place:
-        """Return where an operand is; what inputs show of it is the same in the next run."""
+        """Return where an operand is."""
         layout: Any = operand.layout.at(self.env)
         strides = tuple(s * itemsize for s in layout.strides)
-        place = Place(layout.sizes, strides, layout.offset * itemsize)
-        if all(symbols_of(n) <= self.ready.env.keys() for n in operand.layout.numbers):
-            self.ready.places[id(operand)] = place
-        return place
+        return Place(layout.sizes, strides, layout.offset * itemsize)
+
+    def _followed(self) -> Known:
+        """Return what follows from the sizes found so far: mostly those of another run."""
+        if len(self.env) != self._numbers:
+            self._known, self._numbers = self.ready.known_with(self.env), len(self.env)
+        return self._known
 
     def _result(self, operand: Operand) -> Any:
         if operand.buffer in self.objects:

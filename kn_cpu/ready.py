@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from kn_cpu.direct import DirectCall
 from kn_cpu.program import Skeleton
 from kn_graph.dim import Symbol
 from kn_graph.dim_facts import Constraint
+from kn_plan.recent import Recent
 
-__all__ = ["Place", "Ready"]
+__all__ = ["Known", "Place", "Ready"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,19 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Known:
+    """What follows from the sizes that nodes have found; filled as it is asked for.
+
+    Attributes:
+        places: of operands, by identity.
+        nbytes: of buffers, by number.
+    """
+
+    places: dict[int, Place] = field(default_factory=dict)
+    nbytes: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Ready:
     """A plan for numbers of the symbols that inputs show.
 
@@ -42,7 +57,7 @@ class Ready:
         first: its first stage.
         pending: what the graph requires of sizes that only show while it runs.
         direct: what runs it, if it is one native run.
-        places: of operands whose sizes are known, by identity; filled as they are asked for.
+        known: what follows from these numbers and from those that nodes have found, by the latter.
     """
 
     skeleton: Skeleton
@@ -50,7 +65,16 @@ class Ready:
     first: BoundStage
     pending: Sequence[Constraint]
     direct: DirectCall | None = None
-    places: dict[int, Place] = field(default_factory=dict)
+    known: Recent[Known] = field(default_factory=Recent)
+
+    def known_with(self, env: Mapping[Symbol, int]) -> Known:
+        """Return what follows from all numbers of a run, which nodes have found in their order."""
+        found = tuple(islice(env.values(), len(self.env), None))
+        known = self.known.get(found)
+        if known is None:
+            known = Known()
+            self.known.keep(found, known)
+        return known
 
     def fits(self, arrays: Sequence[Any]) -> bool:
         """Return whether arrays of the right shapes are what the graph takes, as they are."""

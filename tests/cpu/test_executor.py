@@ -159,6 +159,21 @@ def test_sizes_go_up_and_down() -> None:
         assert_agree(cpu_eval_graph(g, feeds), run.eval(feeds))
 
 
+def test_sizes_that_nodes_find_go_up_and_down() -> None:
+    g = Graph("found")
+    x = g.input("x", "float32", ["n"])
+    places = g.nonzero(x)  # a host step, whose result is as large as it finds
+    g.output("places", places)
+    taken = g.gather(x, g.view(places, (places.shape[1],)), 0)
+    g.output("y", g.concat([g.unary("exp", taken), x], 0))
+    g.output("again", g.gather(x, g.view(g.nonzero(taken), (g.nonzero(taken).shape[1],)), 0))
+    run = executor(g)
+    for zeros in (0, 3, 7, 3, 0, 7):
+        feeds = {"x": np.arange(7, dtype=np.float32) + 1}
+        feeds["x"][:zeros] = 0
+        assert_agree(cpu_eval_graph(g, feeds), run.eval(feeds))
+
+
 @pytest.mark.parametrize("other", ["m", 5], ids=["symbol", "number"])
 @pytest.mark.parametrize("sizes", [(3, 5), (2, 5), (5, 5), (1, 5)])
 def test_sizes_that_cannot_be_repeated_are_refused(other: Any, sizes: tuple[int, int]) -> None:
