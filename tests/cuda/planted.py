@@ -32,14 +32,14 @@ def text_of(file: str) -> str:
 
 
 def launch_of(entry: str, *, wrong: bool) -> Launch:
-    """Return a launch of one block."""
+    """Return a launch of one block, or of two."""
     dense = StridedLayout.contiguous((COUNT,))
     b = KernelBuilder("wrong", entry, COUNT)
     b.constant("WRONG", wrong)
     b.reads("x", Operand(0, dense), "float")
     b.writes("y", Operand(1, dense), "float")
     b.number("count", 40)
-    return b.launch(1, shared=4 * COUNT)
+    return b.launch(2 if entry == "blocks_share" else 1, shared=4 * COUNT)
 
 
 def results(launch: Launch) -> list[bytes]:

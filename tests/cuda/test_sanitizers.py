@@ -41,6 +41,7 @@ PLANTED = [
     ("thread", "read_too_early", "data race"),
     ("thread", "write_too_early", "data race"),
     ("thread", "order_decides", "data race"),
+    ("thread", "blocks_share", "data race"),
 ]
 
 

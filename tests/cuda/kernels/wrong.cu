@@ -74,6 +74,11 @@ template <class K> KN_DEVICE void order_decides(const typename K::Pointers& p, c
     p.y[K::WRONG ? threadIdx.x / 2 : threadIdx.x] = p.x[threadIdx.x];
 }
 
+//     two blocks write one element, and the same; of two blocks only the first one should
+template <class K> KN_DEVICE void blocks_share(const typename K::Pointers& p, const typename K::Numbers& n) {
+    if (K::WRONG || blockIdx.x == 0) p.y[threadIdx.x] = p.x[threadIdx.x];
+}
+
 //     a result that no thread writes
 template <class K> KN_DEVICE void missing_result(const typename K::Pointers& p, const typename K::Numbers& n) {
     if (!K::WRONG || threadIdx.x != 63) p.y[threadIdx.x] = p.x[threadIdx.x];
