@@ -93,6 +93,12 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         "behind the last are not stored",
     ),
     Equivalent(
+        "fill",
+        "for (Index i = first_thread<Index>(); i < K::COUNT; i += all_threads<Index>())",
+        "for (Index i = first_thread<Index>(); i < K::COUNT; i += 2 * all_threads<Index>())",
+        "at most 128 sizes for 128 threads, see `steps/source.py`: no thread has a second one",
+    ),
+    Equivalent(
         "gemm",
         "if (k0 + DEPTH < n.depth) fetch(k0 + DEPTH);",
         "if (k0 + DEPTH <= n.depth) fetch(k0 + DEPTH);",

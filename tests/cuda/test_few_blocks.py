@@ -17,6 +17,7 @@ from kn_cuda.steps import resize as resize_steps
 from kn_cuda.steps import roi as roi_steps
 from kn_cuda.steps import sample as sample_steps
 from kn_cuda.steps import sort as sort_steps
+from kn_cuda.steps import source as source_steps
 from kn_graph import DType, Graph
 from kn_graph.dim import Size, size_min
 from kn_graph.ops.attention import Attention
@@ -106,6 +107,27 @@ def test_one_block_chooses_boxes_of_all_classes(monkeypatch: pytest.MonkeyPatch)
         return g.non_max_suppression(boxes, scores, limit, iou)
 
     check(build, {"n": 300}, {"n": 0})
+
+
+def test_one_block_sorts_long_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sort_steps, "blocks_for", one_block)
+
+    def build(g: Graph) -> Any:
+        return g.push_all(TopK(1, 300), g.input("x", "float32", ("n", 2100)))
+
+    run = check(build, {"n": 2})
+    assert launched(run, "sort_take") == 1
+
+
+def test_one_block_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_steps, "blocks_for", one_block)
+
+    def build(g: Graph) -> Any:
+        x = g.input("x", "float32", ("n",))
+        return g.iota(x.shape[0], DType.INT64)
+
+    run = check(build, {"n": 700}, {"n": 0})
+    assert launched(run, "fill_iota") == 1
 
 
 def test_one_block_gathers_and_scatters(monkeypatch: pytest.MonkeyPatch) -> None:
