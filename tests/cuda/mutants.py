@@ -55,7 +55,7 @@ __all__ = [
 HERE = Path(__file__).parent
 
 STRIDES = "row|col|step|stride|strides|chunk|image|space|channel|vector"
-BOUNDS = "end|rows|lines|depth|keys|length|size|high|bound"
+BOUNDS = "end|rows|lines|depth|keys|length|size|high|bound|blocks|units"
 BOUND = r"[\w.:]+ (?:<|>=) [\w.:]+(?:\[\w+\])?"
 
 OPERATORS: dict[str, tuple[str, Callable[[re.Match[str]], str]]] = {
@@ -80,7 +80,7 @@ OPERATORS: dict[str, tuple[str, Callable[[re.Match[str]], str]]] = {
         lambda m: f"{m[2]} - {m[1]}",
     ),
     "first taken for next": (
-        r"\+= (all_threads<Index>\(\)|all_rows<K>\(\)|gridDim\.x|step\b)(?! \*)",
+        r"\+= (all_threads<Index>\(\)|all_rows<K>\(\)|gridDim\.x|Index\(\w+Dim\.x\)|step\b)(?! \*)",
         lambda m: f"+= 2 * {m[1]}",
     ),
 }
