@@ -126,6 +126,14 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         "2^63 is no int64: `whole_64` gives the lowest one, which is 2^63 without a sign",
     ),
     Equivalent(
+        "random",
+        "for (Index block = first_thread<Index>(); block < blocks; block += "
+        "all_threads<Index>()) {",
+        "for (Index block = first_thread<Index>(); block <= blocks; block += "
+        "all_threads<Index>()) {",
+        "no number of a block behind the last one is before n.count",
+    ),
+    Equivalent(
         "recurrent",
         "for (int base = first; base < end; base += GROUPS) {  // the same for all threads",
         "for (int base = first; base <= end; base += GROUPS) {",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kn_cuda import conv_kernel, conv_library, copy, gemm_kernel, reduction, rows, scalar
@@ -25,6 +26,7 @@ from kn_graph.ops.conv import Conv
 from kn_graph.ops.cumulative import Cumulative
 from kn_graph.ops.gather import Gather
 from kn_graph.ops.layout import Pad
+from kn_graph.ops.nms import KeptBoxes
 from kn_graph.ops.norm import Norm
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.reduce import ArgReduce
@@ -98,15 +100,25 @@ def test_one_block_pools_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     check_graph(case.graph(), [case.feeds()])
 
 
-def test_one_block_chooses_boxes_of_all_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", [9, 1000])
+def test_one_block_chooses_boxes_of_all_classes(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
     monkeypatch.setattr(nms_steps, "MOST_BLOCKS", 1)
-
-    def build(g: Graph) -> Any:
-        boxes, scores = g.input("b", "float32", (2, "n", 4)), g.input("s", "float32", (2, 3, "n"))
-        limit, iou = g.scalar(9, DType.INT64), g.scalar(0.3, DType.FLOAT32)
-        return g.non_max_suppression(boxes, scores, limit, iou)
-
-    check(build, {"n": 300}, {"n": 0})
+    count = 700  # more than a block has threads
+    rng = np.random.default_rng(0)
+    low = rng.uniform(0, 10, (2, count, 2))
+    feeds = {
+        "corners": np.concatenate([low, low + rng.uniform(0, 2, low.shape)], 2, dtype=np.float32),
+        "order": rng.permuted(np.tile(np.arange(count), (2, 3, 1)), axis=2),
+        "candidates": rng.random((2, 3, count)) < 0.9,
+        "limit": np.array(limit),
+        "iou": np.array(0.1, np.float32),
+    }
+    g = Graph("boxes")
+    inputs = [g.input(name, str(x.dtype), x.shape) for name, x in feeds.items()]
+    g.output("kept", g.push(KeptBoxes(), *inputs))
+    assert launched(check_graph(g, [feeds]), "nms_kept") == 1
 
 
 def test_one_block_sorts_long_rows(monkeypatch: pytest.MonkeyPatch) -> None:

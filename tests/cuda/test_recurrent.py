@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import kn_cuda.steps.recurrent as rule
-from kn_cuda import CudaExecutor
+from kn_cuda import CudaExecutor, recurrent_kernel
 from kn_graph import Graph
+from kn_graph.dim import size_min
 from kn_graph.errors import ExecutionError
 from kn_graph.ops.recurrent import OPTIONAL_OPERANDS
 from tests.cpu.test_recurrent import DIRECTIONS, KINDS, Array, layer, operands
@@ -52,6 +53,12 @@ def test_directions_and_operands_in_rounds(kind: str) -> None:
     assert launched(ran, "recurrent_cell") == 5
     assert launched(ran, "recurrent_steps") == 0
     assert_clean([k.widened for k in ran.loaded().skeleton.kernels])
+
+
+@pytest.mark.usefixtures("in_rounds")
+def test_one_block_computes_all_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrent_kernel, "blocks_for", lambda count, threads: size_min(count, 1))
+    run("gru", operands("gru", hidden=33, batch=9, directions=2), direction="bidirectional")
 
 
 @pytest.mark.usefixtures("in_rounds")
