@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kn_cuda.calls import Launch
-from kn_cuda.source import KernelSource, NumberField, PointerField
+from kn_cuda.calls import Given, Launch
+from kn_cuda.expression import computed, given_numbers, program_function
+from kn_cuda.source import GivenField, KernelSource, NumberField, PointerField
+from kn_cuda.types import compute_type
 from kn_graph.dim import Size
 from kn_graph.types import Shape
 from kn_plan.calls import Pointer, UnsupportedError
+from kn_plan.program import ScalarProgram
 
 __all__ = ["KernelBuilder"]
 
@@ -33,7 +36,7 @@ class KernelBuilder:
     threads: int = 256
     _types: dict[str, str] = field(default_factory=dict)
     _constants: dict[str, int] = field(default_factory=dict)
-    _pointers: list[tuple[PointerField, Pointer]] = field(default_factory=list)
+    _pointers: list[tuple[PointerField | GivenField, Pointer | Given]] = field(default_factory=list)
     _numbers: list[tuple[NumberField, tuple[Size, ...]]] = field(default_factory=list)
     _code: list[str] = field(default_factory=list)
 
@@ -48,6 +51,20 @@ class KernelBuilder:
     def code(self, text: str) -> None:
         """Add functions."""
         self._code.append(text)
+
+    def program(self, program: ScalarProgram, name: str = "program") -> None:
+        """Add the function of a scalar program; see `program_function`.
+
+        Args:
+            program: what it computes.
+            name: of the function.
+        """
+        given = {r: f"{name}_{r}" for r in given_numbers(program)}
+        for register, called in given.items():
+            step = program.instructions[register - len(program.inputs)]
+            number = Given(computed(step.number, step.dtype))
+            self._pointers.append((GivenField(called, compute_type(step.dtype)), number))
+        self.code(program_function(program, name, given))
 
     def reads(self, name: str, what: Pointer, type_: str) -> None:
         """Add a pointer to what is read."""

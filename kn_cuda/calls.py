@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from kn_cuda.conv_graph import ConvGraph
 from kn_cuda.options import Math
 from kn_cuda.source import KernelSource
@@ -14,7 +16,7 @@ from kn_graph.dim import Size
 from kn_graph.dtype import DType
 from kn_plan.calls import Pointer
 
-__all__ = ["Call", "Gemm", "Launch", "LibraryCall", "Request", "Rounds"]
+__all__ = ["Call", "Gemm", "Given", "Launch", "LibraryCall", "Request", "Rounds"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +33,31 @@ class Rounds:
 
 
 @dataclass(frozen=True)
+class Given:
+    """A number that a kernel has in the place of a pointer, so that it serves for others as well.
+
+    Attributes:
+        number: a float32, or a whole number of at most 32 bits.
+    """
+
+    number: float | int
+
+    @property
+    def bits(self) -> int:
+        """What stands where an address would, the number in its low bytes."""
+        if isinstance(self.number, int):
+            return self.number
+        return int(np.float32(self.number).view(np.int32))
+
+
+@dataclass(frozen=True)
 class Launch:
     """One launch of a kernel; it does not happen where the grid is empty.
 
     Attributes:
         kernel: what is launched.
-        pointers: what it reads and writes, in the order of the kernel's pointers.
+        pointers: what it reads and writes, and numbers of its programs, in the order of the
+            kernel's pointers.
         numbers: sizes and strides, in the order of the kernel's numbers.
         grid: blocks.
         block: threads of a block.
@@ -48,7 +69,7 @@ class Launch:
     """
 
     kernel: KernelSource
-    pointers: tuple[Pointer, ...]
+    pointers: tuple[Pointer | Given, ...]
     numbers: tuple[Size, ...]
     grid: tuple[Size, Size, Size]
     block: tuple[int, int, int]

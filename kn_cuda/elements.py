@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kn_cuda.builder import KernelBuilder
-from kn_cuda.expression import program_function
 from kn_cuda.lowering import Lowering
 from kn_cuda.scalar import Typed, vector_width
 from kn_cuda.types import compute_type
@@ -125,7 +124,7 @@ class Elements:
         if front is None:
             made = f"x[i] = Acc({self.loaded('x')});"
             return [self._load("x"), "KN_UNROLL", f"for (int i = 0; i < N; i++) {made}"]
-        b.code(program_function(front.program, "front"))
+        b.program(front.program, "front")
         names = [f"f{i}" for i in range(len(front.reads))]
         outputs = [f"w{i}" for i in range(len(front.writes))]
         stored = [n for n, w in zip(outputs, front.writes, strict=True) if w is not None]
@@ -180,6 +179,6 @@ def apply_lines(
     types = [compute_type(program.dtype(r)) for r in program.outputs]
     return [
         *(f"{type_} {y}_i;" for type_, y in zip(types, outputs, strict=True)),
-        f"{function}({', '.join([*given, *(f'{y}_i' for y in outputs)])});",
+        f"{function}({', '.join(['p', *given, *(f'{y}_i' for y in outputs)])});",
         *(f"put({y}.lane[i], {y}_i);" for y in stored),
     ]

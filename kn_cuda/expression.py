@@ -8,6 +8,7 @@ reference does, so that fused and unfused results are the same bits but for libr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from kn_graph.scalar import c_literal, c_statements, scalar_function
 from kn_plan.calls import UnsupportedError
 from kn_plan.program import Instruction, ScalarProgram
 
-__all__ = ["literal", "program_function"]
+__all__ = ["computed", "given_numbers", "literal", "program_function"]
 
 BYTE = 8
 
@@ -31,29 +32,60 @@ _CLOSED = frozenset(
 
 def literal(number: Any, dtype: DType) -> str:
     """Return a number of an element type in the type that it is computed in."""
+    return c_literal(computed(number, dtype), wide(dtype))
+
+
+def computed(number: Any, dtype: DType) -> Any:
+    """Return a number of an element type as it is computed with: a float, an int or a bool."""
     with np.errstate(all="ignore"):
-        rounded = np.asarray(number).astype(dtype.numpy).astype(wide(dtype).numpy)
-    return c_literal(rounded.item(), wide(dtype))
+        return np.asarray(number).astype(dtype.numpy).astype(wide(dtype).numpy).item()
 
 
-def program_function(program: ScalarProgram, name: str = "program") -> str:
-    """Return a static function `name(x0, x1, .., y0, y1, ..)` that sets the references y.
+def given_numbers(program: ScalarProgram) -> list[int]:
+    """Return the registers of numbers that a kernel is given instead of being compiled for them.
+
+    They are those of a program that quantizes, or makes floats of whole numbers: scales and zeros
+    differ from layer to layer, and what is computed with them does not.
+    """
+    if not any(_quantizes(program, s) for s in program.instructions):
+        return []
+    steps = enumerate(program.instructions, start=len(program.inputs))
+    return [r for r, step in steps if step.op is None and step.dtype in _GIVEN]
+
+
+def _quantizes(program: ScalarProgram, step: Instruction) -> bool:
+    if isinstance(step.op, Cast):
+        (x,) = step.operands
+        return step.dtype.is_float and program.dtype(x).is_int
+    return isinstance(step.op, Unary) and step.op.fn == "round_even"
+
+
+_GIVEN = frozenset(
+    d for d in DType if wide(d) is DType.FLOAT32 or (d.is_int and d.bits in (8, 16, 32))
+)
+
+
+def program_function(
+    program: ScalarProgram, name: str = "program", given: Mapping[int, str] = MappingProxyType({})
+) -> str:
+    """Return a static function `name(p, x0, x1, .., y0, y1, ..)` that sets the references y.
 
     Args:
         program: over one element of each input.
         name: of the function.
+        given: what numbers are called that are in p, by register; others are written out.
 
     Raises:
         UnsupportedError: an instruction has no C++ text.
     """
-    return _Writer(program).text(name)
+    return _Writer(program, given).text(name)
 
 
 class _Writer:
     """Writes the instructions of a program."""
 
-    def __init__(self, program: ScalarProgram) -> None:
-        self.program = program
+    def __init__(self, program: ScalarProgram, given: Mapping[int, str]) -> None:
+        self.program, self.given = program, given
         self.lines: list[str] = []
         self.names = [f"x{i}" for i in range(len(program.inputs))]
 
@@ -66,12 +98,14 @@ class _Writer:
         outputs = [f"{compute_type(d)}& y{i}" for i, d in enumerate(dtypes)]
         results = [f"y{i} = {self.names[r]};" for i, r in enumerate(program.outputs)]
         body = "".join(f"    {line}\n" for line in [*self.lines, *results])
-        return f"KN_DEVICE static void {name}({', '.join(inputs + outputs)}) {{\n{body}}}\n"
+        arguments = ", ".join(["const Pointers& p", *inputs, *outputs])
+        return f"KN_DEVICE static void {name}({arguments}) {{\n{body}}}\n"
 
     def _add(self, step: Instruction) -> None:
         """Append the lines of an instruction; numbers have none."""
         if step.op is None:
-            self.names.append(literal(step.number, step.dtype))
+            given = self.given.get(len(self.names))
+            self.names.append(f"p.{given}.value" if given else literal(step.number, step.dtype))
             return
         dtypes = [self.program.dtype(r) for r in step.operands]
         operands = [self.names[r] for r in step.operands]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kn_cuda.calls import Call, Launch
+from kn_cuda.calls import Call, Given, Launch
 from kn_cuda.front import move_to_front
 from kn_cuda.lower import lower_step
 from kn_cuda.lowering import Calls, Lowering
@@ -225,7 +225,8 @@ class _StageWriter:
     def _segment(self, step: Step, calls: Calls | Refusal) -> Segment:
         if isinstance(calls, Refusal):
             return calls.segment(step)
-        self.memory.add_temporaries(p for c in calls for p in c.pointers)
+        pointers = (p for c in calls for p in c.pointers)
+        self.memory.add_temporaries(p for p in pointers if not isinstance(p, Given))
         return DeviceStep(step, tuple(self._placed(call, step) for call in calls))
 
     def _placed(self, call: Call, step: Step) -> PlacedCall:
@@ -243,6 +244,8 @@ class _StageWriter:
             offset: Size = 0
             if isinstance(pointer, Operand):
                 offset = pointer.layout.offset * self.skeleton.lowering.itemsize(pointer)
+            elif isinstance(pointer, Given):
+                offset = pointer.bits  # behind no address
             places.append(self._place(pointer, step))
             offsets.append(offset)
         times = add(() if call.rounds is None else (call.rounds.times,))
@@ -255,7 +258,7 @@ class _StageWriter:
             return skeleton.address_of_buffer(pointer.buffer)
         if isinstance(pointer, Constant):
             return skeleton.address_of_constant(pointer)
-        if pointer is None:
+        if pointer is None or isinstance(pointer, Given):
             return NOWHERE
         place = skeleton.addresses
         skeleton.addresses += 1

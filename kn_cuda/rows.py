@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from kn_cuda.axes import blocks_for, in_order, joined
 from kn_cuda.builder import KernelBuilder
 from kn_cuda.elements import Elements, Front, Place, apply_lines, read_places, vector_function
-from kn_cuda.expression import program_function
 from kn_cuda.lowering import Lowering
 from kn_cuda.types import compute_type, storage_type, wide
 from kn_graph.dim import Size, size_max, size_min
@@ -136,7 +135,7 @@ class StepRows:
         outputs = [f"y{i}" for i in range(len(self.step.writes))]
         if program is None:
             return self.elements.elementwise([], outputs, ["put(y0.lane[i], x[i]);"])
-        b.code(program_function(program))
+        b.program(program)
         narrow = wide(dtype) is not dtype
         rounded = f"Rounded<{storage_type(dtype)}>::of(x[i])" if narrow else "x[i]"
         given = [rounded, *map(self.elements.loaded, names)]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from kn_cuda.axes import blocks_for, divides, in_order, joined
 from kn_cuda.builder import KernelBuilder
 from kn_cuda.calls import Launch
-from kn_cuda.expression import program_function
 from kn_cuda.types import FEW_BITS, SMALL_FLOATS, compute_type, storage_type, wide
 from kn_graph.dim import Size, ceildiv, size_prod
 from kn_graph.dtype import DType
@@ -61,7 +60,7 @@ def scalar_launch(
     b.number("count", count)
     b.numbers("sizes", sizes)
     b.rows("strides", strides)
-    b.code(program_function(program))
+    b.program(program)
     dense = [steps[-1] == 1 for steps in strides]
     types = [compute_type(program.dtype(r)) for r in program.outputs]
     b.code(_apply(outputs, inputs, dense, types))
@@ -116,7 +115,7 @@ def _apply(
     for y, type_ in zip(outputs, types, strict=True):
         lines.append(f"    {type_} {y}_i;")
     given = [f"widened({x}.lane[{'i' if dense[place[x]] else '0'}])" for x in inputs]
-    lines.append(f"    program({', '.join([*given, *(f'{y}_i' for y in outputs)])});")
+    lines.append(f"    program({', '.join(['p', *given, *(f'{y}_i' for y in outputs)])});")
     lines += [f"    put({y}.lane[i], {y}_i);" for y in outputs]
     lines.append("}")
     lines += [f"store<N>(p.{y} + at[{place[y]}], {y});" for y in outputs]
@@ -167,12 +166,12 @@ def add_end(
     if program is None:
         lines.append("put(p.y0[at[0]], result);")
     else:
-        b.code(program_function(program))
+        b.program(program)
         given = [f"widened(p.e{i}[at[{len(writes) + i}]])" for i in range(len(extras))]
         made = [f"y{i}" for i in range(len(writes))]
         for y, register in zip(made, program.outputs, strict=True):
             lines.append(f"{compute_type(program.dtype(register))} {y};")
-        lines.append(f"program({', '.join([rounded, *given, *made])});")
+        lines.append(f"program({', '.join(['p', rounded, *given, *made])});")
         lines += [f"put(p.{y}[at[{i}]], {y});" for i, y in enumerate(made)]
     body = "".join(f"    {line}\n" for line in lines)
     arguments = f"const Pointers& p, const Numbers& n, Index i, {compute_type(dtype)} result"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kn_graph.scalar import c_prelude
 
-__all__ = ["KernelSource", "NumberField", "PointerField", "kernel_text", "unit_text"]
+__all__ = ["GivenField", "KernelSource", "NumberField", "PointerField", "kernel_text", "unit_text"]
 
 FOLDER = Path(__file__).parent / "kernels"
 
@@ -38,6 +38,23 @@ class PointerField:
     def __str__(self) -> str:
         """Return the declaration."""
         return f"{'' if self.written else 'const '}{self.type}* {self.name};"
+
+
+@dataclass(frozen=True)
+class GivenField:
+    """A number of a scalar program, in the place of a pointer.
+
+    Attributes:
+        name: how the program calls it.
+        type: C++ type.
+    """
+
+    name: str
+    type: str
+
+    def __str__(self) -> str:
+        """Return the declaration."""
+        return f"Given<{self.type}> {self.name};"
 
 
 @dataclass(frozen=True)
@@ -65,7 +82,7 @@ class KernelSource:
         family: the file.
         entry: the template.
         threads: the most that a block has.
-        pointers: what it reads and writes.
+        pointers: what it reads and writes, and numbers of programs.
         numbers: what else it is given.
         types: C++ types by name.
         constants: whole numbers by name.
@@ -76,7 +93,7 @@ class KernelSource:
     family: str
     entry: str
     threads: int
-    pointers: tuple[PointerField, ...]
+    pointers: tuple[PointerField | GivenField, ...]
     numbers: tuple[NumberField, ...]
     types: tuple[tuple[str, str], ...] = ()
     constants: tuple[tuple[str, int], ...] = ()

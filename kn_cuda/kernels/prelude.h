@@ -36,6 +36,9 @@ typedef unsigned long long uint64_t;
 struct half_t { uint16_t bits; };
 struct bfloat_t { uint16_t bits; };
 
+// A number of a scalar program, among the pointers and as large as one.
+template <class T> struct alignas(8) Given { T value; };
+
 #ifdef __CUDACC_RTC__
 KN_FN float widened(half_t x) {
     float wide;

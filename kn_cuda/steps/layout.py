@@ -9,7 +9,6 @@ from kn_cuda.axes import blocks_for, in_order
 from kn_cuda.builder import KernelBuilder
 from kn_cuda.calls import Launch
 from kn_cuda.elements import Front
-from kn_cuda.expression import program_function
 from kn_cuda.lowering import Calls, Lowering
 from kn_cuda.places import add_places
 from kn_cuda.target import MOST_JOINED
@@ -111,8 +110,12 @@ def _part_function(b: KernelBuilder, type_: str, parts: Sequence[_Part], operand
         given = [f"widened(p.x{k}[at[{k}] + o * n.x_step[{k}]])" for k in names]
         made = [f"return {given[0]};"]
         if part.program is not None:
-            b.code(program_function(part.program, f"front{i}"))
-            made = [f"{type_} made;", f"front{i}({', '.join([*given, 'made'])});", "return made;"]
+            b.program(part.program, f"front{i}")
+            made = [
+                f"{type_} made;",
+                f"front{i}({', '.join(['p', *given, 'made'])});",
+                "return made;",
+            ]
         last = i + 1 == len(parts)
         lines += made if last else [f"if (o < n.lengths[{i}]) {{ {' '.join(made)} }}"]
     body = "".join(f"    {line}\n" for line in lines)
