@@ -63,6 +63,14 @@ def test_where_most_buffers_die_soon_the_bound_is_close(seed: int) -> None:
     assert out.total <= 1.02 * out.lower_bound
 
 
+def test_what_lies_on_top_comes_first_where_no_order_reaches_the_bound() -> None:
+    lives = Intervals.of([1, 0, 4, 3, 2, 2, 6], [1, 3, 7, 4, 4, 2, 7])
+    out = allocate([64 * n for n in (4, 1, 4, 1, 3, 1, 1)], lives)
+    assert out.total == out.lower_bound  # each of the four orders takes an eighth more
+    assert overlaps(out, lives) == []
+    assert out.heuristic.endswith("repaired")
+
+
 def test_who_dies_before_birth_is_refused() -> None:
     with pytest.raises(ValueError, match="buffer 1 dies before it is born"):
         Intervals.of([0, 3], [0, 2])
