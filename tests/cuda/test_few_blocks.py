@@ -81,6 +81,16 @@ def test_one_block_takes_the_windows_of_three_axes(monkeypatch: pytest.MonkeyPat
     check(build, {"n": 3}, {"n": 0})
 
 
+def test_one_block_multiplies_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_kernel, "blocks_for", one_block)
+
+    def build(g: Graph) -> Any:
+        x, y = g.input("x", "int8", ("n", 70, 65)), g.input("y", "int8", (65, 66))
+        return g.matmul(x, y, out_dtype=DType.INT32)
+
+    assert launched(check(build, {"n": 2}), "gemm_bytes") == 1
+
+
 def test_one_block_reads_images_at_other_places(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (resize_steps, sample_steps):
         monkeypatch.setattr(module, "blocks_for", one_block)
