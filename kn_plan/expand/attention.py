@@ -12,18 +12,19 @@ from kn_graph.graph import Graph
 from kn_graph.ops.attention import Attention
 from kn_graph.value import Node, Value
 
-__all__ = ["attention_with_scores"]
+__all__ = ["attention_with_scores", "keeps_scores"]
 
 
-def attention_with_scores(
-    g: Graph, node: Node, operands: Sequence[Value]
-) -> Sequence[Value] | None:
-    """Compute all scores at once; None where nobody asks for them: then there is a kernel."""
-    op = node.op
+def keeps_scores(node: Node) -> bool:
+    """Return whether somebody asks for the scores; else there is a kernel."""
+    assert isinstance(node.op, Attention)
+    return node.op.scores != "none"
+
+
+def attention_with_scores(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    """Compute all scores at once."""
+    op, (q, k, v, *masks) = node.op, operands
     assert isinstance(op, Attention)
-    if op.scores == "none":
-        return None
-    q, k, v, *masks = operands
     wide = DType.FLOAT64 if q.dtype is DType.FLOAT64 else DType.FLOAT32
     stages = {"raw": _raw(g, op, g.cast(q, wide), g.cast(k, wide))}
     scores = stages["raw"]

@@ -15,25 +15,30 @@ from kn_graph.ops.deform import DeformConv
 from kn_graph.types import Shape
 from kn_graph.value import Node, Value
 
-__all__ = ["deform_conv"]
+__all__ = ["deform_conv", "is_divided"]
 
 MOST_AXES = 3
 """Along which images are sampled."""
 
 
-def deform_conv(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
-    """Sample, weigh and multiply; None for sizes that no number of groups divides."""
+def is_divided(node: Node) -> bool:
+    """Return whether groups divide the channels for sure, and images have few axes."""
+    op, (x, w, *_) = node.op, node.operands
+    assert isinstance(op, DeformConv)
+    parts = ((x.shape[1], op.offset_groups), (x.shape[1], op.groups), (w.shape[0], op.groups))
+    whole = all(isinstance(n, int) for n in w.shape[2:])
+    return whole and x.rank - 2 <= MOST_AXES and all(exact_div(*p) is not None for p in parts)
+
+
+def deform_conv(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    """Sample, weigh and multiply."""
     op, (x, w, offset, *mask) = node.op, operands
     assert isinstance(op, DeformConv)
-    kernel = w.shape[2:]
-    each = exact_div(x.shape[1], op.offset_groups)
     outputs = exact_div(w.shape[0], op.groups)
-    whole = all(isinstance(n, int) for n in kernel)
-    if each is None or outputs is None or not whole or len(kernel) > MOST_AXES:
-        return None
+    assert outputs is not None
     wide = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
     x, w, offset, *mask = (g.cast(v, wide) for v in (x, w, offset, *mask))
-    columns = _columns(g, op, x, offset, mask, kernel)  # [batch, windows, taps, channels]
+    columns = _columns(g, op, x, offset, mask, w.shape[2:])  # [batch, windows, taps, channels]
     batch, windows, taps, _ = columns.shape
     inside, rows = w.shape[1], size_prod([batch, windows])
     columns = g.view(columns, (rows, taps, op.groups, inside))

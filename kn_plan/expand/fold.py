@@ -10,20 +10,30 @@ from kn_graph.dtype import DType, Kind
 from kn_graph.graph import Graph
 from kn_graph.ops.fold import Col2Im
 from kn_graph.value import Node, Value
-from kn_graph.window import window_counts
+from kn_graph.window import window_count
 
-__all__ = ["col2im"]
+__all__ = ["col2im", "has_windows"]
 
 NARROW = (DType.FLOAT16, DType.BFLOAT16)
 
 
-def col2im(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
-    """Gather and add along one axis after another; None where there may be no windows."""
+def has_windows(node: Node) -> bool:
+    """Return whether there are windows for sure, of numbers."""
+    assert isinstance(node.op, Col2Im)
+    complex_ = node.operands[0].dtype.kind is Kind.COMPLEX
+    return not complex_ and all(surely_ge(c, 1) for c in _counts(node.op))
+
+
+def _counts(op: Col2Im) -> list[Size]:
+    axes = zip(op.image, op.kernel, op.strides, op.dilations, op.pads, strict=True)
+    return [window_count(*axis, ceil=False) for axis in axes]
+
+
+def col2im(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    """Gather and add along one axis after another."""
     op, (x,) = node.op, operands
     assert isinstance(op, Col2Im)
-    counts = window_counts(g, op.image, op.kernel, op.strides, op.dilations, op.pads)
-    if x.dtype.kind is Kind.COMPLEX or not all(surely_ge(c, 1) for c in counts):
-        return None
+    counts = _counts(op)
     shape = node.results[0].shape
     lead: Size = size_prod(shape[:2])
     rows = g.cast(x, DType.FLOAT32) if x.dtype in NARROW else x

@@ -7,6 +7,7 @@ only, and both devices get the same. Where a case has no expansion, the operatio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kn_graph.graph import Graph
 from kn_graph.liveness import live_nodes
@@ -23,39 +24,47 @@ from kn_graph.ops.signal import Dft
 from kn_graph.transform import clone_node, copy_facts
 from kn_graph.types import TensorType
 from kn_graph.value import Node, Value
-from kn_plan.expand.attention import attention_with_scores
-from kn_plan.expand.deform import deform_conv
-from kn_plan.expand.fold import col2im
+from kn_plan.expand.attention import attention_with_scores, keeps_scores
+from kn_plan.expand.deform import deform_conv, is_divided
+from kn_plan.expand.fold import col2im, has_windows
 from kn_plan.expand.nms import non_max_suppression
-from kn_plan.expand.nonzero import nonzero
-from kn_plan.expand.pool import pool
-from kn_plan.expand.reduce import det
-from kn_plan.expand.resize import resize
-from kn_plan.expand.signal import dft
-from kn_plan.expand.unique import unique
+from kn_plan.expand.nonzero import is_number, nonzero
+from kn_plan.expand.pool import has_many_axes, pool
+from kn_plan.expand.reduce import det, is_small
+from kn_plan.expand.resize import resize, resizes_many_axes
+from kn_plan.expand.signal import dft, has_factors
+from kn_plan.expand.unique import is_flat, unique
 from kn_plan.target import Target
 
 __all__ = ["EXPANSIONS", "Expansion", "expand_graph"]
 
-Expansion = Callable[[Graph, Node, Sequence[Value]], Sequence[Value] | None]
-"""Computes the results of a node of another graph from operands in this one; None where it cannot.
 
-Nothing is added then.
-"""
+@dataclass(frozen=True)
+class Expansion:
+    """How an operation is written as others.
+
+    Attributes:
+        write: computes the results of a node of another graph from operands in this one.
+        applies: whether it can, and there is no kernel for the node.
+    """
+
+    write: Callable[[Graph, Node, Sequence[Value]], Sequence[Value]]
+    applies: Callable[[Node], bool] = lambda node: True
+
 
 EXPANSIONS: Mapping[type[Op], Expansion] = {
-    Attention: attention_with_scores,
-    Col2Im: col2im,
-    DeformConv: deform_conv,
-    Det: det,
-    Dft: dft,
-    NonMaxSuppression: non_max_suppression,
-    NonZero: nonzero,
-    Pool: pool,
-    Resize: resize,
-    Unique: unique,
+    Attention: Expansion(attention_with_scores, keeps_scores),
+    Col2Im: Expansion(col2im, has_windows),
+    DeformConv: Expansion(deform_conv, is_divided),
+    Det: Expansion(det, is_small),
+    Dft: Expansion(dft, has_factors),
+    NonMaxSuppression: Expansion(non_max_suppression),
+    NonZero: Expansion(nonzero, is_number),
+    Pool: Expansion(pool, has_many_axes),
+    Resize: Expansion(resize, resizes_many_axes),
+    Unique: Expansion(unique, is_flat),
 }
-"""How an operation is written as others."""
+"""The operations that are; others have kernels, or stay with the host."""
 
 
 def expand_graph(graph: Graph, device: Target) -> Graph:
@@ -68,7 +77,7 @@ def expand_graph(graph: Graph, device: Target) -> Graph:
         device: says which operations it wants as others.
     """
     nodes = live_nodes(graph, graph.outputs.values())
-    wanted = {n for n in nodes if type(n.op) in EXPANSIONS and device.expands(n.op)}
+    wanted = {n for n in nodes if _is_expanded(n, device)}
     if not wanted:
         return graph
     target = Graph(graph.name, parent=graph.parent)
@@ -76,24 +85,23 @@ def expand_graph(graph: Graph, device: Target) -> Graph:
         target.symbols = dict(graph.symbols)
     copy_facts(graph, target)
     values: dict[Value, Value] = {}
-    changed = False
     for node in nodes:
         operands = [values[v] for v in node.operands]
-        results = _expanded(target, node, operands) if node in wanted else None
-        changed = changed or results is not None
-        values.update(zip(node.results, results or clone_node(target, node, operands), strict=True))
-    if not changed:
-        return graph
+        write = _expanded if node in wanted else clone_node
+        values.update(zip(node.results, write(target, node, operands), strict=True))
     target.inputs = [values[v] for v in graph.inputs]
     target.outputs = {n: values[v] for n, v in graph.outputs.items()}
     return target.seal()
 
 
-def _expanded(target: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
+def _is_expanded(node: Node, device: Target) -> bool:
+    expansion = EXPANSIONS.get(type(node.op))
+    return expansion is not None and device.expands(node.op) and expansion.applies(node)
+
+
+def _expanded(target: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
     before = len(target.nodes)
-    results = EXPANSIONS[type(node.op)](target, node, operands)
-    if results is None:
-        return None
+    results = EXPANSIONS[type(node.op)].write(target, node, operands)
     made = [_as_declared(target, new, old) for new, old in zip(results, node.results, strict=True)]
     for added in target.nodes[before:]:
         added.origins = node.origins

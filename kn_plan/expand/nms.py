@@ -16,7 +16,7 @@ from kn_plan.expand.nonzero import places_of
 __all__ = ["non_max_suppression"]
 
 
-def non_max_suppression(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
+def non_max_suppression(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
     """Sort, suppress and number."""
     op, (boxes, scores, limit, iou, *threshold) = node.op, operands
     assert isinstance(op, NonMaxSuppression)

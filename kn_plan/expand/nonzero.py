@@ -12,14 +12,17 @@ from kn_graph.ops.source import ReadSizes
 from kn_graph.types import Shape
 from kn_graph.value import Node, Value
 
-__all__ = ["nonzero", "places_of"]
+__all__ = ["is_number", "nonzero", "places_of"]
 
 
-def nonzero(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
-    """Number what is not zero; None for what is no number."""
+def is_number(node: Node) -> bool:
+    """Return whether what is searched are real numbers."""
+    return node.operands[0].dtype.kind in (Kind.BOOL, Kind.INT, Kind.UINT, Kind.FLOAT)
+
+
+def nonzero(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    """Number what is not zero."""
     (x,) = operands
-    if x.dtype.kind not in (Kind.BOOL, Kind.INT, Kind.UINT, Kind.FLOAT):
-        return None
     held = x if x.dtype is DType.BOOL else g.compare("ne", x, g.scalar(0, x.dtype))
     count = node.results[0].shape[1]
     assert isinstance(count, Dim)

@@ -10,7 +10,7 @@ from kn_graph.graph import Graph
 from kn_graph.ops.pool import Pool
 from kn_graph.value import Node, Value
 
-__all__ = ["pool"]
+__all__ = ["has_many_axes", "pool"]
 
 MOST_AXES = 3
 """Along which kernels have windows."""
@@ -18,16 +18,20 @@ MOST_AXES = 3
 NARROW = (DType.FLOAT16, DType.BFLOAT16)
 
 
-def pool(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
-    """Pool the last axes, then the others; None for few axes, and where places are asked for.
+def has_many_axes(node: Node) -> bool:
+    """Return whether there are more than kernels have, and nobody asks for places."""
+    assert isinstance(node.op, Pool)
+    return len(node.op.kernel) > MOST_AXES and node.op.indices == "none"
+
+
+def pool(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    """Pool the last axes, then the others.
 
     A mean divides by a product over the axes, so it is a mean of means.
     """
     op, (x,) = node.op, operands
     assert isinstance(op, Pool)
     count = len(op.kernel)
-    if count <= MOST_AXES or op.indices != "none":
-        return None
     out = g.cast(x, DType.FLOAT32) if x.dtype in NARROW else x
     lead = x.rank - count
     for end in range(count, 0, -MOST_AXES):

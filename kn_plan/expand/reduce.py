@@ -9,22 +9,27 @@ from kn_graph.dtype import DType
 from kn_graph.graph import Graph
 from kn_graph.value import Node, Value
 
-__all__ = ["det"]
+__all__ = ["det", "is_small"]
 
 MOST_ROWS = 4
 """Maps of space have as many; larger matrices are LAPACK's."""
 
 
-def det(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
-    """Expand along one row after another; None for large matrices, or of no known size.
+def is_small(node: Node) -> bool:
+    """Return whether matrices have few rows."""
+    n = node.operands[0].shape[-1]
+    return isinstance(n, int) and n <= MOST_ROWS and node.operands[0].shape[-2] == n
+
+
+def det(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    """Expand along one row after another.
 
     A minor of the last rows and as many columns is a sum over its columns, of the element in its
     first row times the minor of the rows below without that column.
     """
     (x,) = operands
     n, last = x.shape[-1], x.rank - 1
-    if not isinstance(n, int) or n > MOST_ROWS or x.shape[-2] != n:
-        return None
+    assert isinstance(n, int)
     wide = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
     rest, shape = g.cast(x, wide), x.shape[:-2]
     one = g.broadcast(g.scalar(1, wide), shape)

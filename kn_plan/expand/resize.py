@@ -11,7 +11,7 @@ from kn_graph.ops.resize import Resize
 from kn_graph.value import Node, Value
 from kn_plan.resampling import has_tables
 
-__all__ = ["resize"]
+__all__ = ["resize", "resizes_many_axes"]
 
 MOST_AXES = 3
 """Along which kernels resample."""
@@ -19,13 +19,18 @@ MOST_AXES = 3
 NARROW = (DType.FLOAT16, DType.BFLOAT16)
 
 
-def resize(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
-    """Resize a few axes at a time; None where they are few, or sums would be rounded in between."""
+def resizes_many_axes(node: Node) -> bool:
+    """Return whether there are more than kernels have, and no sum is rounded in between."""
+    op = node.op
+    assert isinstance(op, Resize)
+    exact = op.mode == "nearest" or node.operands[0].dtype.is_float
+    return len(op.axes) > MOST_AXES and has_tables(op) and exact
+
+
+def resize(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    """Resize a few axes at a time."""
     op, x = node.op, operands[0]
     assert isinstance(op, Resize)
-    exact = op.mode == "nearest" or x.dtype.is_float
-    if len(op.axes) <= MOST_AXES or not has_tables(op) or not exact:
-        return None
     weighted = op.mode != "nearest"
     out = g.cast(x, DType.FLOAT32) if weighted and x.dtype in NARROW else x
     for start in range(0, len(op.axes), MOST_AXES):

@@ -19,7 +19,7 @@ from kn_graph.graph import Graph
 from kn_graph.ops.signal import Dft
 from kn_graph.value import Node, Value
 
-__all__ = ["dft"]
+__all__ = ["dft", "has_factors"]
 
 Array = np.ndarray[Any, Any]
 
@@ -30,16 +30,23 @@ MOST_SPLIT = 32
 """Elements of a part; a product of this many is as fast as one of fewer."""
 
 
-def dft(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
-    """Multiply; None where the length is no number, or has no small divisors."""
+def has_factors(node: Node) -> bool:
+    """Return whether the length is a number, and short or a product of small ones."""
+    op = node.op
+    assert isinstance(op, Dft)
+    if not isinstance(node.operands[0].shape[op.axis], int) or not isinstance(op.length, int):
+        return False
+    parts = _factors(op.length)
+    return bool(parts) and not (len(parts) > 1 and op.onesided and op.inverse)
+
+
+def dft(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    """Multiply by one matrix, or one for each part of the length."""
     op, (x,) = node.op, operands
     assert isinstance(op, Dft)
     given, length = x.shape[op.axis], op.length
-    if not isinstance(given, int) or not isinstance(length, int):
-        return None
+    assert isinstance(length, int)
     parts = _factors(length)
-    if parts is None or (len(parts) > 1 and op.onesided and op.inverse):
-        return None
     wide = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
     # the axis goes in front of the parts of a number, all others are rows
     order = [*(a for a in range(x.rank - 1) if a != op.axis), op.axis, x.rank - 1]
@@ -50,13 +57,13 @@ def dft(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | No
     return [g.cast(g.permute(out, [order.index(a) for a in range(x.rank)]), x.dtype)]
 
 
-def _factors(length: int) -> list[int] | None:
-    """Return the parts that a length is cut into: small divisors, then what is left."""
+def _factors(length: int) -> list[int]:
+    """Return the parts that a length is cut into: small divisors, then what is left; or none."""
     parts = []
     while length > DIRECT:
         split = max((a for a in range(1, MOST_SPLIT + 1) if length % a == 0), default=1)
         if split == 1:
-            return None
+            return []
         parts.append(split)
         length //= split
     return [*parts, length]

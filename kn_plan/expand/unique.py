@@ -12,17 +12,20 @@ from kn_graph.ops.scatter import ScatterElements
 from kn_graph.value import Node, Value
 from kn_plan.expand.nonzero import places_of
 
-__all__ = ["unique"]
+__all__ = ["is_flat", "unique"]
 
 
-def unique(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value] | None:
-    """Sort and number; None for slices, and for what is no number."""
+def is_flat(node: Node) -> bool:
+    """Return whether elements are compared, not slices, and are numbers."""
+    op, (x,) = node.op, node.operands
+    assert isinstance(op, Unique)
+    return x.dtype.kind in (Kind.INT, Kind.UINT, Kind.FLOAT) and (op.axis is None or x.rank == 1)
+
+
+def unique(g: Graph, node: Node, operands: Sequence[Value]) -> Sequence[Value]:
+    """Sort and number."""
     op, (x,) = node.op, operands
     assert isinstance(op, Unique)
-    if x.dtype.kind not in (Kind.INT, Kind.UINT, Kind.FLOAT) or (
-        op.axis is not None and x.rank > 1
-    ):
-        return None
     count = node.results[0].shape[0]
     assert isinstance(count, Dim)
     total = size_prod(x.shape)
