@@ -228,6 +228,31 @@ def test_a_size_that_no_input_shows_is_an_error() -> None:
         graph_to_onnx_bytes(g)
 
 
+ROWS = """
+<ir_version: 8, opset_import: ["" : 18]>
+g (float[n] x, int64 m) => (float[k, j] rows) {
+    rows = Loop (m, ) <
+        body = b (int64 i, bool c) => (bool d, float[j] r) {
+            d = Identity(c)
+            one = Constant <value = int64[1] {1}> ()
+            zero = Constant <value = int64[1] {0}> ()
+            at = Reshape(i, one)
+            end = Add(at, one)
+            r = Slice(x, at, end, zero)
+        }
+    >
+}"""
+
+
+def test_sizes_of_a_body_may_be_those_of_the_model_and_its_own() -> None:
+    # a slice from the iteration on is clipped to what the model's input shows
+    graph = load_graph_from_onnx_bytes(onnx.parser.parse_model(ROWS).SerializeToString())
+    feeds = {"x": np.arange(5, dtype=np.float32), "m": np.array(3)}
+    outputs = onnxruntime_outputs(written(graph), feeds)
+    assert outputs is not None
+    assert outputs["rows"].tolist() == [[0], [1], [2]]
+
+
 # ---- names, defaults, metadata --------------------------------------------------------------
 
 

@@ -132,8 +132,8 @@ class Scope:
         """Append a node as it is."""
         import onnx
 
-        schema_of(operator, self.model.opset(domain), domain)
-        while inputs and not inputs[-1]:
+        least = schema_of(operator, self.model.opset(domain), domain).min_input
+        while len(inputs) > least and not inputs[-1]:
             inputs = inputs[:-1]
         names = [self.model.names.invent(operator) for _ in range(outputs)]
         node = onnx.NodeProto(op_type=operator, domain=domain, name=names[0])

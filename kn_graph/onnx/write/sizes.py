@@ -205,9 +205,8 @@ class SizeWriter:
         if home is not self:
             return home.piece(size)
         for atom in ordered_atoms(size):
-            one = Dim((((atom,), 1),))
-            if one not in self._known and one != size:
-                self._known[one] = self._atom(atom)
+            if size != of_atom(atom):
+                self._atom_piece(atom)
         if size not in self._known:
             self._known[size] = self._sum(size)
         return self._known[size]
@@ -229,10 +228,12 @@ class SizeWriter:
         return total
 
     def _atom_piece(self, atom: Atom) -> str:
-        one = Dim((((atom,), 1),))
-        if one not in self._known:
-            self._known[one] = self._atom(atom)
-        return self._known[one]
+        one = of_atom(atom)
+        assert isinstance(one, Dim)
+        home = self._home(one)  # other parts of the same size may be known in the body alone
+        if one not in home._known:
+            home._known[one] = home._atom(atom)
+        return home._known[one]
 
     def _atom(self, atom: Atom) -> str:
         emit = self._emit
