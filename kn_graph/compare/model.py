@@ -36,6 +36,9 @@ FEW = 256
 EXTRA_RUNS = 3
 """So many runs with other roundings make up for it."""
 
+FAILED = (KnError, ValueError)
+"""What a run with other roundings may end in: they may decide sizes, which no longer fit then."""
+
 
 def model_band(
     graph: Graph,
@@ -174,7 +177,7 @@ class _References:
         found = []
         try:
             found.append(self._run(*recast_values(self.graph, WIDENED)))
-        except KnError as error:
+        except FAILED as error:
             log.info("no float64 reference of %r: %s", self.graph.name, error)
             samples = max(samples, EXTRA_RUNS)
         if _has_float64(self.graph):
@@ -187,7 +190,7 @@ class _References:
         for i in range(samples):
             try:
                 found.append(self._run(self.graph, None, _mover(i)))
-            except KnError as error:
+            except FAILED as error:
                 log.info("a run with other roundings failed: %s", error)
         return found
 

@@ -422,6 +422,18 @@ def broken(kind: type) -> Callable:
     return run
 
 
+def test_sizes_that_roundings_decide_leave_out_a_run_that_they_break() -> None:
+    g = Graph("durations")
+    x, z = g.input("x", "float32", [1]), g.input("z", "float32", [1])
+    numbers = (g.mul(x, z), g.add(x, g.sub(z, z)))  # 3 and 3, or a little more
+    longs = [g.cast(g.unary("ceil", v), DType.INT64) for v in numbers]
+    (first,), (second,) = (g.read_sizes(v) for v in longs)
+    g.output("y", g.unary("exp", g.view(g.broadcast(z, (first,)), (second, 1))))
+    feeds = {"x": np.array([3], np.float32), "z": np.ones(1, np.float32)}
+    band = model_band(g, feeds, samples=20)
+    assert compare_outputs(cpu_eval_graph(g, feeds), band).ok
+
+
 @pytest.mark.parametrize(("kind", "node"), [(MatMul, "/fc/MatMul"), (Norm, "/norm")])
 def test_bisect_finds_the_first_wrong_node(kind: type, node: str) -> None:
     found = bisect(chain(), {"x": X}, broken(kind))
