@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kn_graph.condition import size_eq
+from kn_graph.dim import Dim
 from kn_graph.dtype import DType
 from kn_graph.onnx.random import keep_mask
 from kn_graph.onnx.registry import converter
@@ -108,7 +109,26 @@ def binary(ctx: NodeContext) -> Value:
     """One row of the scalar table with two operands."""
     x, y = ctx.input(0), ctx.input(1)
     y = _prelu_slope(x, y, ctx) if ctx.op == "PRelu" else _legacy_broadcast(ctx, x, y)
-    return ctx.graph.binary(BINARY[ctx.op], x, y)
+    result = ctx.graph.binary(BINARY[ctx.op], x, y)
+    return _size_quotients(ctx, x, y, result) if ctx.op == "Div" else result
+
+
+def _size_quotients(ctx: NodeContext, x: Value, y: Value, result: Value) -> Value:
+    """Return quotients of sizes as sizes, also where only a call shows that none is negative.
+
+    Sizes round down and ONNX truncates, which is the same then. Exporters write the length behind
+    each convolution so, and it is negative for inputs that are too short for them.
+    """
+    if result.content is not None or x.content is None or y.content is None:
+        return result
+    over, under = np.broadcast_arrays(x.content, y.content)
+    pairs = list(zip(over.ravel().tolist(), under.ravel().tolist(), strict=True))
+    if not all(isinstance(n, (int, Dim)) and isinstance(d, int) and d > 0 for n, d in pairs):
+        return result
+    if not all(ctx.graph.decide_ge(n, 0, ctx.name) for n, _ in pairs):
+        return result
+    quotients = np.array([n // d for n, d in pairs], object).reshape(over.shape)
+    return ctx.graph.size_tensor(quotients, result.dtype)
 
 
 def _prelu_slope(x: Value, slope: Value, ctx: NodeContext) -> Value:

@@ -13,6 +13,7 @@ import pytest
 from kn_graph import DType, Graph, cpu_eval_graph, load_graph_from_onnx_bytes, optimize_graph
 from kn_graph.known import Exact, exact_number
 from kn_graph.ops.source import ReadSizes
+from tests.ops.control_models import load, nodes_of, same_as_onnxruntime
 
 F = np.float32
 HEAD = '<ir_version: 8, opset_import: ["" : 18]> g (int8[n, m] x) => (int64[1] y)'
@@ -152,3 +153,24 @@ def test_numbers_of_many_digits_are_not_tracked(x: float) -> None:
 
 def test_small_dyadic_numbers_are_tracked() -> None:
     assert exact_number(-0.375) == Exact(-3, 8)
+
+
+QUOTIENTS = """
+g (float[n] x) => (float[m] y, int64[1] q) {
+    n = Shape(x)
+    five = Constant <value_ints = [5]> ()
+    three = Constant <value_ints = [3]> ()
+    over = Sub(n, five)
+    q = Div(over, three)
+    none = Sub(five, five)
+    rows = Max(q, none)
+    one = Constant <value = float {1.0}> ()
+    y = Expand(one, rows)
+}"""
+
+
+def test_quotients_of_sizes_stay_sizes_where_only_a_call_shows_their_sign() -> None:
+    # so exporters write the length behind a convolution
+    assert not nodes_of(load(QUOTIENTS), ReadSizes)
+    for n in (4, 11, 1, 13, 5):  # 4 - 5 is truncated to 0, and 1 - 5 to -1
+        same_as_onnxruntime(QUOTIENTS, {"x": np.zeros(n, np.float32)})
