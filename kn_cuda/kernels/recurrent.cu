@@ -270,10 +270,8 @@ KN_DEVICE void recurrent_reset(const typename K::Pointers& p, const typename K::
 template <class K>
 KN_DEVICE void recurrent_rounded(const typename K::Pointers& p, const typename K::Numbers& n) {
     using Index = typename K::Index;
-    const Index size = n.batch * K::HIDDEN;
-    for (Index direction = blockIdx.x; direction < n.directions; direction += gridDim.x)
-        round_together<K>(
-            p.state + direction * size, p.rounded + direction * size, size,
-            [&](Index i) { return n.round <= length_of<K>(p, n, i / K::HIDDEN); }
-        );
+    const Index size = n.batch * K::HIDDEN, start = Index(blockIdx.x) * size;
+    round_together<K>(p.state + start, p.rounded + start, size, [&](Index i) {
+        return n.round <= length_of<K>(p, n, i / K::HIDDEN);
+    });
 }

@@ -7,12 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kn_cuda import conv_kernel, conv_library, copy, gemm_kernel, reduction, rows, scalar
+from kn_cuda import (
+    conv_kernel,
+    conv_library,
+    copy,
+    gemm_kernel,
+    recurrent_kernel,
+    reduction,
+    rows,
+    scalar,
+)
 from kn_cuda.steps import attention as attention_steps
 from kn_cuda.steps import index as index_steps
 from kn_cuda.steps import layout as layout_steps
 from kn_cuda.steps import nms as nms_steps
 from kn_cuda.steps import pool as pool_steps
+from kn_cuda.steps import recurrent as recurrent_steps
 from kn_cuda.steps import reduce as reduce_steps
 from kn_cuda.steps import resize as resize_steps
 from kn_cuda.steps import roi as roi_steps
@@ -34,6 +44,7 @@ from kn_graph.ops.resize import Resize
 from kn_graph.ops.sample import GridSample
 from kn_graph.ops.scatter import ScatterElements
 from kn_graph.ops.sort import TopK
+from tests.cpu.test_recurrent import layer, operands
 from tests.cuda.run import check, check_graph, launched, needs_compiler
 from tests.ops.regions import RegionCase
 
@@ -187,6 +198,17 @@ def test_one_block_convolves_all_images(monkeypatch: pytest.MonkeyPatch) -> None
         return [g.push(Conv(*window, c), x, w) for c, w in zip((1, 18), weights, strict=True)]
 
     check(build, {"n": 3}, {"n": 0})
+
+
+def test_one_block_steps_through_all_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrent_kernel, "blocks_for", one_block)
+    arrays = operands("gru", ("bias",), directions=2, batch=5, hidden=40, steps=3)
+    g = layer("gru", arrays, direction="bidirectional")
+    for most, launches in ((recurrent_steps.MOST_WEIGHTS, 1), (-1, 6)):
+        monkeypatch.setattr(recurrent_steps, "MOST_WEIGHTS", most)
+        run = check_graph(g, [{v.name: arrays[v.name] for v in g.inputs}])
+        ours = ("recurrent_steps", "recurrent_reset", "recurrent_cell")
+        assert sum(launched(run, entry) for entry in ours) == launches
 
 
 def one_block(count: Size, threads: int, most: int = 1) -> Size:
