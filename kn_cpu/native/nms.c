@@ -52,16 +52,16 @@ static void kept_boxes(const int64_t *n, char *const *p, char *scratch, int64_t 
         const char *candidates = p[3] + image * t->candidates[0] + class * t->candidates[1];
         boxes.count = 0;
         for (int64_t i = 0; i < t->boxes; i++) {
+            kept[i * t->kept[2]] = 0;
+            if (!candidates[i * t->candidates[2]] || boxes.count >= limit) continue;
             float box[NUMBERS];
             const float *from = corners + order[i * t->order[2]] * t->corners[1];
             for (int k = 0; k < AREA; k++) box[k] = from[k * t->corners[2]];
             box[AREA] = (box[HIGH_0] - box[LOW_0]) * (box[HIGH_1] - box[LOW_1]);
-            int keep = candidates[i * t->candidates[2]] && boxes.count < limit && !overlaps_any(&boxes, box, iou);
-            kept[i * t->kept[2]] = (char)keep;
-            if (keep) {
-                for (int k = 0; k < NUMBERS; k++) boxes.of[k][boxes.count] = box[k];
-                boxes.count++;
-            }
+            if (overlaps_any(&boxes, box, iou)) continue;
+            kept[i * t->kept[2]] = 1;
+            for (int k = 0; k < NUMBERS; k++) boxes.of[k][boxes.count] = box[k];
+            boxes.count++;
         }
     }
 }

@@ -106,6 +106,21 @@ static entry_t *sort_runs(entry_t *from, entry_t *to, int64_t count) {
     return from;
 }
 
+// Sorts all entries; there is room for as many behind them. Those of the last key, such as everything that is
+// masked, stay in their order behind the others.
+static entry_t *sort_all(entry_t *entries, int64_t size) {
+    entry_t *room = entries + size, *found;
+    uint64_t last = 0;
+    int64_t count = 0, next = 0;
+    for (int64_t i = 0; i < size; i++) last = entries[i].key > last ? entries[i].key : last;
+    for (int64_t i = 0; i < size; i++) count += entries[i].key < last;
+    int64_t behind = count;
+    for (int64_t i = 0; i < size; i++) room[entries[i].key < last ? next++ : behind++] = entries[i];
+    found = sort_runs(room, entries, count);
+    for (int64_t i = count; found == entries && i < size; i++) entries[i] = room[i];
+    return found;
+}
+
 // ---- lines --------------------------------------------------------------------------------------
 
 // The entries [first, first + count) of a line.
@@ -140,7 +155,7 @@ static const entry_t *sorted(const int64_t *n, const char *x, entry_t *entries) 
     keys_fn fn = keys_of(n[KN_SORT_TYPE], n[KN_SORT_BYTES]);
     if (count * FEW > size) {
         read_entries(n, x, entries, 0, size, fn);
-        return sort_runs(entries, entries + size, size);
+        return sort_all(entries, size);
     }
     read_entries(n, x, entries, 0, count, fn);
     for (int64_t i = count / 2 - 1; i >= 0; i--) sink(entries, count, i, entries[i]);

@@ -23,12 +23,13 @@ def non_max_suppression(g: Graph, node: Node, operands: Sequence[Value]) -> Sequ
     types = {v.dtype for v in (boxes, scores, iou, *threshold)}
     wide = DType.FLOAT64 if DType.FLOAT64 in types else DType.FLOAT32
     boxes, scores, iou, *threshold = (g.cast(v, wide) for v in (boxes, scores, iou, *threshold))
-    least = g.scalar(-np.inf, wide)
-    numbers = g.select(g.compare("ne", scores, scores), least, scores)  # those that are none last
+    # what is no number, and what is too little, comes last: that is quickly sorted
+    wanted = g.compare("ge", scores, threshold[0] if threshold else scores)
+    numbers = g.select(wanted, scores, g.scalar(-np.inf, wide))
     _, order = g.top_k(numbers, scores.shape[2], 2)
     candidates = g.broadcast(g.scalar(True, DType.BOOL), scores.shape)
     if threshold:
-        candidates = g.gather_elements(g.compare("ge", scores, threshold[0]), order, 2)
+        candidates = g.gather_elements(wanted, order, 2)
     kept = g.push(
         KeptBoxes(),
         _corners(g, op, boxes),
