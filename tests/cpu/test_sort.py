@@ -68,3 +68,14 @@ def test_running_totals(dtype: str, exclusive: bool, reverse: bool) -> None:
         ]
 
     check(build, *LENGTHS[:5], {"n": 130}, high=7)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize("largest", [True, False])
+def test_what_is_masked_comes_last_in_its_order(share: float, largest: bool) -> None:
+    masked = np.float32(-np.inf if largest else np.nan)
+    run = native(lambda g: g.top_k(g.input("x", "float32", ["n", 500]), 500, largest=largest))
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 40, (3, 500)).astype(np.float32)
+    feeds = {"x": np.where(rng.random(x.shape) < share, x, masked)}
+    agree(cpu_eval_graph(run.graph, feeds), run.eval(feeds))
