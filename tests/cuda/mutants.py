@@ -76,7 +76,7 @@ OPERATORS: dict[str, tuple[str, Callable[[re.Match[str]], str]]] = {
         lambda m: f"({m[0]} + 1)",
     ),
     "swapped operands": (
-        r"(?<![\w.] - )\b((?:n\.)?[a-z]\w*) - ((?:n\.)?[a-z]\w*)\b(?![\[(.])",
+        r"(?<![\w.] - )(?<![\w.])((?:n\.)?[a-z]\w*) - ((?:n\.)?[a-z]\w*)\b(?![\[(.])",
         lambda m: f"{m[2]} - {m[1]}",
     ),
     "first taken for next": (
