@@ -29,7 +29,7 @@ from kn_graph.ops.host import HostCall
 from kn_graph.ops.index import Iota
 from kn_graph.ops.layout import Broadcast, Concat, Flip, Pad, Permute, Slice, View
 from kn_graph.ops.matmul import MatMul
-from kn_graph.ops.nms import NonMaxSuppression
+from kn_graph.ops.nms import KeptBoxes, NonMaxSuppression
 from kn_graph.ops.nonzero import NonZero, Unique
 from kn_graph.ops.norm import Norm, Softmax
 from kn_graph.ops.pool import Pool
@@ -57,7 +57,7 @@ EXACT: frozenset[type[Op]] = frozenset(
         *(View, Broadcast, Permute, Slice, Flip, Concat, Pad),
         *(Gather, GatherElements, GatherND, TopK, ArgReduce),
         *(Compare, Select, Cast, BitCast),
-        *(NonZero, Unique, NonMaxSuppression, MaxRoiPool, HostCall),
+        *(NonZero, Unique, NonMaxSuppression, KeptBoxes, MaxRoiPool, HostCall),
     }
 )
 """Operations that copy, choose or convert: there is one right result."""

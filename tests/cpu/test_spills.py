@@ -50,11 +50,11 @@ def spills(library: Path) -> Counter[str]:
 def test_micro_kernels_do_not_spill(isa: str) -> None:
     found = spills(load(isa).path)
     rows = range(3, REGISTERS[isa].rows + 1)
-    dots = ["dot_16_", *(["dot_s8_", "dot_u8_"] if isa == "avx512" else [])]
+    dots = ["dot_16_", *(["dot_s8_", "dot_u8_"] if REGISTERS[isa].quads else [])]
     expected = {
         f"{stem}{kind}_{n}" for stem in ("", *dots) for kind in ("wide", "narrow") for n in rows
     }
-    most = {"base": 2, "avx2": 3, "avx512": 6}[isa]  # KN_ROWS of kn_recurrent.h
+    most = {"base": 2, "avx2": 3, "avxvnni": 3, "avx512": 6}[isa]  # KN_ROWS of kn_recurrent.h
     expected |= {f"rows_{n}_{m}" for n in range(1, most + 1) for m in range(1, 5)}
     if not found:
         pytest.skip("the library has no symbols")
