@@ -162,8 +162,18 @@ def test_conversions_are_those_of_the_reference(source: DType, target: DType) ->
 def test_floats_that_no_integer_holds_become_the_lowest(source: DType) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30], source.numpy)
     for target in (DType.INT32, DType.INT64):
-        (got,) = results(program_of(Cast(target), [source], target), [x])
-        assert (got == np.iinfo(target.numpy).min).all()
+        least = np.iinfo(target.numpy).min
+        (got,) = results(
+            program_of(Cast(target), [source], target), [np.append(x, -x.dtype.type(least))]
+        )
+        assert (got == least).all()
+
+
+@pytest.mark.parametrize("source", [F32, F64], ids=str)
+def test_the_upper_half_of_uint64_is_reached(source: DType) -> None:
+    x = np.array([2.0**63, 1.25 * 2**63, 1.75 * 2**63], source.numpy)
+    (got,) = results(program_of(Cast(DType.UINT64), [source], DType.UINT64), [x])
+    assert got.tolist() == [2**63, 5 * 2**61, 7 * 2**61]
 
 
 @pytest.mark.parametrize(
