@@ -67,6 +67,16 @@ def test_one_block_computes_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert launched(run, "reduce_each") == 1
 
 
+def test_one_block_reads_all_long_rows_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "blocks_for", one_block)
+
+    def build(g: Graph) -> Any:
+        return g.softmax(g.input("x", "float32", ("n", 9001)), 1)
+
+    run = check(build, {"n": 5})
+    assert launched(run, "softmax_online") == 1
+
+
 def test_one_block_moves_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (layout_steps, scalar, copy):
         monkeypatch.setattr(module, "blocks_for", one_block)
