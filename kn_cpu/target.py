@@ -13,6 +13,7 @@ from kn_graph.ops.norm import Norm
 from kn_graph.ops.pool import Pool
 from kn_graph.ops.resize import Resize
 from kn_graph.ops.sample import GridSample
+from kn_graph.ops.signal import Dft
 from kn_graph.value import Node
 from kn_plan.target import Order
 
@@ -35,8 +36,8 @@ class CpuTarget:
     repeats = False
 
     def expands(self, op: Op) -> bool:
-        """Return whether kernels are faster than NumPy."""
-        return not isinstance(op, (NonZero, Unique))
+        """Return whether kernels are faster than NumPy, whose transforms are quick and exact."""
+        return not isinstance(op, (Dft, NonZero, Unique))
 
     def accepts(self, anchor: Node, out: DType) -> bool:
         """Return whether a program may follow in the memory of the result."""
