@@ -80,7 +80,7 @@ class Row:
     launches: int = 0
     library_calls: int = 0
     read_backs: int = 0
-    arena: float = 1.0
+    arena: float = 0.0
     kernels: int = 0
     registers: int = 0
     spills: int = 0
