@@ -29,10 +29,10 @@ from time import perf_counter
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.op_counts import model_files
 from benchmarks.results import RESULTS, ROOT, Machine, save
+from benchmarks.tables import markdown, verdict_table
 from kn_cuda import ARCHITECTURES
 from kn_graph import KnError
 from kn_runtime.model_info import model_info
@@ -247,19 +247,6 @@ def _checked(
             yield done.result()
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(*HEAD, title="benchmarks.check_all")
-    for row in rows:
-        *cells, verdict = row.cells
-        table.add_row(*cells, f"[{STYLES.get(verdict, 'red')}]{verdict}[/]")
-    return table
-
-
-def _markdown(rows: Sequence[Row]) -> str:
-    lines = [HEAD, ("---",) * 4 + ("---:",) * (len(HEAD) - 5) + ("---",), *(r.cells for r in rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the models, print a table, write JSON; return 1 where one is not fine."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -284,10 +271,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     order = {(name, arch): at for at, (name, _, arch) in enumerate(asked)}
     rows.sort(key=lambda row: order[row.name, row.arch])
     if args.markdown:
-        print(_markdown(rows))
+        print(markdown(HEAD, (r.cells for r in rows), (0, 1, 2, 3, -1)))
         print(f"\n{Total.of(rows)}")
     else:
-        Console(width=200).print(_table(rows), str(Total.of(rows)), sep="\n")
+        table = verdict_table("benchmarks.check_all", HEAD, (r.cells for r in rows), STYLES)
+        Console(width=200).print(table, str(Total.of(rows)), sep="\n")
     return int(any(row.verdict not in STYLES for row in rows))
 
 

@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.models import real_models, recorded_feeds
 from benchmarks.results import fresh, save
 from benchmarks.rows import exports_folder
+from benchmarks.tables import markdown, verdict_table
 from kn_cuda import CudaExecutor, CudaOptions, HostBackend
 from kn_cuda.gate import shortfall
 from kn_graph import Graph, load_graph_from_onnx_path, optimize_graph
@@ -242,19 +242,6 @@ def _rows(cases: Sequence[Case], argv: Sequence[str], limit: float) -> Iterator[
         yield row
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(*HEAD, title="benchmarks.host_plans")
-    for row in rows:
-        *cells, verdict = row.cells
-        table.add_row(*cells, f"[{STYLES.get(verdict, 'red')}]{verdict}[/]")
-    return table
-
-
-def _markdown(rows: Sequence[Row]) -> str:
-    lines = [HEAD, ("---", "---", *["---:"] * 5, "---"), *(r.cells for r in rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the models, print a table, write JSON; return 1 where one is not fine."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
@@ -276,9 +263,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = list(_rows(cases, argv, args.limit))
     total = Total(len(rows), sum(not row.failure for row in rows))
     if args.markdown:
-        print(_markdown(rows))
+        print(markdown(HEAD, (r.cells for r in rows), (0, 1, -1)))
     else:
-        Console(width=140).print(_table(rows), str(total), sep="\n")
+        table = verdict_table("benchmarks.host_plans", HEAD, (r.cells for r in rows), STYLES)
+        Console(width=140).print(table, str(total), sep="\n")
     if args.json or not args.rows:  # a part does not take the place of the whole
         save("host_plans", rows, total, args.json)
     return int(total.fine < total.models)

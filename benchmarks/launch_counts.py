@@ -17,13 +17,14 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.op_counts import model_files, onnxruntime_nodes
+from benchmarks.tables import markdown
 from kn_cuda.inspection import Inspection, host_reasons, inspect_plan
 from kn_cuda.target import CudaTarget
 from kn_graph import Graph, KnError, load_graph_from_onnx_path, optimize_graph
@@ -121,11 +122,6 @@ def _with_sizes(graph: Graph, path: Path) -> tuple[Graph, dict[str, int]]:
     return graph, found
 
 
-def _markdown(rows: Iterable[Row]) -> str:
-    lines = [HEAD, ("---", "---", *["---:"] * (len(HEAD) - 2)), *(r.cells for r in rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Count and print the table; return 1 where a model does not load."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -143,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
         except KnError as error:
             failed = True
             print(f"{name}: {error}", file=sys.stderr)
-    print(_markdown(rows))
+    print(markdown(HEAD, (r.cells for r in rows), (0, 1)))
     return int(failed)
 
 

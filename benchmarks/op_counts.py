@@ -33,6 +33,7 @@ HERE = Path(__file__).resolve().parent
 if __package__ in (None, ""):  # run as a script: the folder above is not on the path
     sys.path.insert(0, str(HERE.parent))
 
+from benchmarks.tables import markdown  # noqa: E402
 from kn_graph import Graph, KnError, load_graph_from_onnx_path, optimize_graph  # noqa: E402
 from kn_graph.liveness import bodies_of, live_nodes  # noqa: E402
 
@@ -146,11 +147,6 @@ def _cells(row: Row) -> tuple[str, str, str, str, str]:
 HEAD = ("model", "before", "after", "onnxruntime", "what is left")
 
 
-def _markdown(rows: Iterable[Row]) -> str:
-    lines = [HEAD, ("---", "---:", "---:", "---:", "---"), *map(_cells, rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def _table(rows: Iterable[Row]) -> Table:
     table = Table(*HEAD[:1])
     for title in HEAD[1:-1]:
@@ -179,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
             failed = True
             print(f"{name}: {error}", file=sys.stderr)
     if args.markdown:
-        print(_markdown(rows))
+        print(markdown(HEAD, map(_cells, rows), (0, -1)))
     else:
         Console().print(_table(rows))
     return int(failed)

@@ -27,6 +27,7 @@ from rich.table import Table
 
 from benchmarks.op_counts import model_files, onnx_nodes
 from benchmarks.startup import block_model, seconds
+from benchmarks.tables import markdown
 from kn_cpu.bound import bind_stage
 from kn_cpu.native import NativeLibrary, library
 from kn_cpu.program import Skeleton
@@ -123,11 +124,6 @@ def _cells(row: Row) -> list[str]:
     return [row.name, str(row.nodes), str(row.groups), f"{ratio:.2f}", str(row.host), *texts]
 
 
-def _markdown(rows: Iterable[Row]) -> str:
-    lines = [list(HEAD), ["---", *["---:"] * (len(HEAD) - 1)], *map(_cells, rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def _table(rows: Iterable[Row]) -> Table:
     table = Table(HEAD[0])
     for title in HEAD[1:]:
@@ -160,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
                 failed = True
                 print(f"{name}: {error}", file=sys.stderr)
     if args.markdown:
-        print(_markdown(rows))
+        print(markdown(HEAD, map(_cells, rows)))
     else:
         Console().print(_table(rows))
     return int(failed)
